@@ -1,0 +1,134 @@
+"""Everything that must hold before a change goes in: `nox` runs lint, types, docs and tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.10.14"
+nox.options.sessions = ["lint", "types", "docs", "tests"]  # in this order: cheap ones first
+nox.options.reuse_venv = "yes"
+nox.options.download_python = "never"
+nox.options.error_on_missing_interpreters = False  # in CI too: `tests` runs where found
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
+OLDEST = "3.11"
+PYTHONS = list(dict.fromkeys([OLDEST, "3.12", "3.13", RUNNING]))  # so that one is always there
+
+
+def use_pyenv_interpreters() -> None:
+    """Activate the newest of each of `PYTHONS` that pyenv has: its shims run active ones only."""
+    if "PYENV_VERSION" in os.environ or shutil.which("pyenv") is None:
+        return
+    listed = subprocess.run(
+        ["pyenv", "versions", "--bare"], capture_output=True, text=True, check=False
+    )
+    patches: dict[str, list[int]] = {minor: [] for minor in PYTHONS}
+    for name in listed.stdout.split():
+        release = re.fullmatch(r"(\d+\.\d+)\.(\d+)", name)
+        if release is not None and release[1] in patches:
+            patches[release[1]].append(int(release[2]))
+    newest = [f"{minor}.{max(found)}" for minor, found in patches.items() if found]
+    if newest:
+        os.environ["PYENV_VERSION"] = ":".join(newest)
+
+
+def use_running_interpreter() -> None:
+    """Let nox find the Python that runs it, also where it is not on PATH."""
+    here = str(Path(sys.executable).parent)
+    os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), here])
+
+
+use_pyenv_interpreters()
+use_running_interpreter()
+
+
+def install(session: nox.Session, group: str, *options: str) -> None:
+    """Install the library with all its extras, and a dependency group.
+
+    The groups are read here, since `pip install --group` needs a newer pip than many have.
+    """
+    session.install(*options, ".[all]", *nox.project.dependency_groups(PROJECT, group))
+
+
+def lower_bounds() -> list[str]:
+    """Return ``name==lowest`` for every direct dependency, those of the extras included."""
+    project = PROJECT["project"]
+    requirements = [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+    ]
+    bounds = [re.match(r"([\w.-]+)>=([\w.]+)", line) for line in requirements]
+    return [f"{bound[1]}=={bound[2]}" for bound in bounds if bound is not None]
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """Run the tests, warnings as errors."""
+    install(session, "test")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session(python=OLDEST)
+def minimums(session: nox.Session) -> None:
+    """Run the tests with the lowest declared version of every direct dependency."""
+    constraints = Path(session.create_tmp()) / "minimums.txt"
+    constraints.write_text("\n".join(lower_bounds()) + "\n", encoding="utf-8")
+    install(session, "test", "--constraint", str(constraints))
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check the rules, the formatting and the layers."""
+    session.install(*nox.project.dependency_groups(PROJECT, "lint"))
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check", "--diff")
+    session.run("lint-imports", "--no-logo")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types of everything, and that the public ones are complete."""
+    install(session, "types")
+    session.env["PYRIGHT_PYTHON_IGNORE_WARNINGS"] = "1"  # of newer releases: asks the network
+    session.run("mypy")
+    session.run("pyright", "--warnings")
+    session.run("pyright", "--verifytypes", "tieredkv", "--ignoreexternal")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation and a draft of the change log, warnings as errors."""
+    install(session, "docs")
+    output = "docs/_build/html"
+    session.run("sphinx-build", "-W", "--keep-going", "-n", "-q", "-E", "docs", output)
+    session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
+
+
+@nox.session
+def stateful(session: nox.Session) -> None:
+    """Run the state machines with many more and longer examples than `tests` does."""
+    install(session, "test")
+    session.run("pytest", "-m", "stateful", "--hypothesis-profile=stateful", *session.posargs)
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Run the tests that take minutes."""
+    install(session, "test")
+    session.run("pytest", "-m", "soak", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure: `nox -s bench -- ARGUMENTS` passes them to `python -m benchmarks`."""
+    install(session, "bench")
+    session.run("python", "-m", "benchmarks", *session.posargs)

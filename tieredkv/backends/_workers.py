@@ -1,0 +1,299 @@
+"""The only way from the event loop into threads.
+
+::
+
+    caller ── Workers.run(jobs) ──► Batch ──► queue ──► pump (detached task) ──► worker thread
+       ▲                              │                                             │ jobs, one
+       └────────── event ◄────────────┴───────────── all hops ended ◄───────────────┘ by one
+
+Guarantees:
+
+1. *The caller waits, it does not own.* Cancellation or a deadline ends the caller's wait at once.
+   Jobs that no worker has begun are dropped then and never run; a job that has begun keeps its
+   memory (it is referenced from the worker's stack) until the vendor call returns.
+2. *At most `num_workers` hops and clients.* Pumps are counted on the loop, so the limiter that
+   bounds the threads never makes anyone wait, and cannot lose a token to a cancellation.
+3. *Clients are owned, not thread-local.* A worker thread prefers the client it used last, so a
+   client stays with its thread, but anyio may replace threads as it likes: an idle client is handed
+   on. A client is closed in a hop while idle, or by its own thread after the call it was busy with.
+4. *A forked child starts afresh.* It never touches the clients of its parent.
+5. *Nothing a job raises ends a pump.*
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Generic, TypeAlias, TypeVar
+
+import anyio
+from anyio import to_thread
+from anyio.lowlevel import EventLoopToken, current_token
+
+from tieredkv.errors import StoreClosedError
+from tieredkv.tasks import Detached, require_loop
+
+__all__ = ["ClientPool", "Workers"]
+
+ClientT = TypeVar("ClientT")
+ResultT = TypeVar("ResultT")
+
+Job: TypeAlias = Callable[[ClientT], None]
+
+
+class _Holder(Generic[ClientT]):
+    """One client and the thread that used it last."""
+
+    __slots__ = ("client", "thread_id")
+
+    def __init__(self, client: ClientT, thread_id: int) -> None:
+        self.client = client
+        self.thread_id = thread_id
+
+
+class ClientPool(Generic[ClientT]):
+    """The clients of one backend: each busy in one thread or idle, all of them known.
+
+    Called from worker threads. The lock guards the lists only; vendor code runs outside of it.
+    """
+
+    def __init__(
+        self, connect: Callable[[], ClientT], disconnect: Callable[[ClientT], None]
+    ) -> None:
+        self._connect = connect
+        self._disconnect = disconnect
+        self._lock = threading.Lock()
+        self._idle: list[_Holder[ClientT]] = []
+        self._pid = os.getpid()
+        self._size = 0
+        self._retired = False
+
+    @property
+    def size(self) -> int:
+        """Clients that exist, busy ones included."""
+        return self._size
+
+    def take(self) -> _Holder[ClientT]:
+        """Return the client this thread used last, else any idle one, else a new one.
+
+        Raises:
+            Exception: Whatever `connect` raises.
+        """
+        thread_id = threading.get_ident()
+        with self._lock:
+            if self._pid != os.getpid():
+                self._pid, self._idle, self._size = os.getpid(), [], 0
+            for holder in reversed(self._idle):
+                if holder.thread_id == thread_id:
+                    self._idle.remove(holder)
+                    return holder
+            if self._idle:
+                holder = self._idle.pop()
+                holder.thread_id = thread_id
+                return holder
+            self._size += 1
+        try:
+            return _Holder(self._connect(), thread_id)
+        except BaseException:
+            with self._lock:
+                self._size -= 1
+            raise
+
+    def give_back(self, holder: _Holder[ClientT]) -> None:
+        """Make a client idle, or close it here, in the thread that used it, after `retire`."""
+        with self._lock:
+            if not self._retired:
+                self._idle.append(holder)
+                return
+        self._close(holder)
+
+    def retire(self) -> list[_Holder[ClientT]]:
+        """Have busy clients closed as they come back; return the idle ones for `close_all`."""
+        with self._lock:
+            self._retired = True
+            idle, self._idle = self._idle, []
+        return idle
+
+    def close_all(self, holders: list[_Holder[ClientT]]) -> None:
+        """Close clients that nobody uses."""
+        for holder in holders:
+            self._close(holder)
+
+    def _close(self, holder: _Holder[ClientT]) -> None:
+        with self._lock:
+            self._size -= 1
+        self._disconnect(holder.client)
+
+
+class _Batch(Generic[ClientT]):
+    """Jobs that one caller waits for, shared out over several hops."""
+
+    __slots__ = ("done", "error", "hops", "jobs")
+
+    def __init__(self, jobs: Iterable[Job[ClientT]], hops: int) -> None:
+        self.jobs = deque(jobs)
+        self.hops = hops
+        self.done = anyio.Event()
+        self.error: BaseException | None = None
+
+    def work(self, clients: ClientPool[ClientT]) -> None:
+        """Run in a worker thread: one job after another until none is left. Never raises."""
+        try:
+            holder = clients.take()
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
+            self.error = error.with_traceback(None)
+            return
+        try:
+            while self.jobs:
+                try:
+                    job = self.jobs.popleft()
+                except IndexError:  # another hop was faster
+                    break
+                job(holder.client)
+                del job  # its memory is free as soon as it has ended
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
+            self.error = error.with_traceback(None)
+        try:
+            clients.give_back(holder)
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
+            self.error = error.with_traceback(None)
+
+    def end_hop(self) -> None:
+        self.hops -= 1
+        if self.hops == 0:
+            self.done.set()
+
+
+class Workers(Generic[ClientT]):
+    """Runs blocking jobs in at most `num_workers` threads at a time, each with its own client."""
+
+    def __init__(
+        self,
+        owner: str,
+        *,
+        num_workers: int,
+        connect: Callable[[], ClientT],
+        disconnect: Callable[[ClientT], None],
+    ) -> None:
+        """Set up without touching the event loop or connecting.
+
+        Args:
+            owner: How errors call the owner.
+            num_workers: Threads, and clients, that may be in use at a time.
+            connect: Makes a client; called in worker threads, never more than `num_workers` live.
+            disconnect: Closes an idle client; called in worker threads.
+        """
+        self.num_workers = num_workers
+        self._owner = owner
+        self._new_clients = partial(ClientPool, connect, disconnect)
+        self._clients = self._new_clients()
+        self._token: EventLoopToken | None = None
+        self._queue: deque[_Batch[ClientT]] = deque()
+        self._running = 0
+        self._closing = False
+
+    @property
+    def num_clients(self) -> int:
+        """Clients that exist, busy ones included."""
+        return self._clients.size
+
+    @property
+    def num_running(self) -> int:
+        """Hops that are in a worker thread now."""
+        return self._running
+
+    def open(self) -> None:
+        """Bind to the running event loop."""
+        self._token = current_token()
+        # Made on the loop: one made elsewhere binds to the first loop that uses it.
+        self._limiter = anyio.CapacityLimiter(self.num_workers)
+        self._detached = Detached()
+        self._idle = anyio.Event()
+        self._clients = self._new_clients()
+        self._closing = False
+
+    async def run(self, job: Callable[[ClientT], ResultT]) -> ResultT:
+        """Run one job in a worker thread and return what it returns.
+
+        Raises:
+            StoreClosedError: Not open, or closed while the job was still queued.
+            WrongLoopError: Opened on another event loop.
+            BaseException: Whatever the job raises.
+        """
+        results: list[ResultT] = []
+        await self.run_all([lambda client: results.append(job(client))])
+        return results[0]
+
+    async def run_all(self, jobs: Iterable[Job[ClientT]]) -> None:
+        """Run jobs in worker threads, one hop a worker, and return when all have ended.
+
+        A job should not raise: the first one that does ends its hop, and the jobs that are left
+        then go undone if no other hop takes them.
+
+        Raises:
+            StoreClosedError: Not open, or closed while jobs were still queued.
+            WrongLoopError: Opened on another event loop.
+            BaseException: Whatever connecting or a job raised.
+        """
+        if self._token is None or self._closing:
+            raise StoreClosedError(f"{self._owner} is not open")
+        require_loop(self._token, self._owner)
+        jobs = list(jobs)
+        if not jobs:
+            return
+        batch = _Batch(jobs, min(self.num_workers, len(jobs)))
+        del jobs  # the batch alone keeps them, and drops each when it has run
+        for _ in range(batch.hops):
+            if self._running < self.num_workers:
+                self._running += 1
+                self._detached.spawn(self._pump, batch)
+            else:
+                self._queue.append(batch)
+        try:
+            await batch.done.wait()
+        except BaseException:
+            batch.jobs.clear()
+            self._queue = deque(queued for queued in self._queue if queued is not batch)
+            raise
+        if batch.error is not None:
+            raise batch.error
+
+    async def aclose(self) -> None:
+        """Refuse new jobs, drop the queued ones, close the clients, wait for the running hops."""
+        if self._token is None:
+            return
+        require_loop(self._token, self._owner)
+        if not self._closing:
+            self._closing = True
+            while self._queue:
+                batch = self._queue.popleft()
+                if batch.jobs:
+                    batch.jobs.clear()
+                    batch.error = StoreClosedError(f"{self._owner} was closed")
+                batch.end_hop()
+            if self._running == 0:
+                self._idle.set()
+            if idle := self._clients.retire():  # then fewer than num_workers hops run: no waiting
+                await to_thread.run_sync(self._clients.close_all, idle, limiter=self._limiter)
+        await self._idle.wait()
+
+    async def _pump(self, batch: _Batch[ClientT] | None) -> None:
+        """Run hops until the queue is empty; a detached task."""
+        try:
+            while batch is not None:
+                try:
+                    if batch.jobs:
+                        await to_thread.run_sync(batch.work, self._clients, limiter=self._limiter)
+                except BaseException:  # only the end of the event loop gets here
+                    batch.error = StoreClosedError(f"{self._owner}: the event loop has ended")
+                    raise
+                finally:
+                    batch.end_hop()
+                batch = self._queue.popleft() if self._queue else None
+        finally:
+            self._running -= 1
+            if self._closing and self._running == 0:
+                self._idle.set()

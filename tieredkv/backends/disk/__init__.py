@@ -1,0 +1,5 @@
+"""Values as files in a directory."""
+
+from tieredkv.backends.disk.backend import DiskBackend
+
+__all__ = ["DiskBackend"]

@@ -1,0 +1,306 @@
+"""A backend over a blocking client: plan a batch into jobs, run each job in one worker.
+
+A subclass says how to connect and how to handle one value in a worker thread; batching, hops,
+cancellation, client ownership and error mapping are done here. Where a medium has commands for many
+values at once, it overrides the ``_group`` methods.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import Final, Generic, TypeVar
+
+import attrs
+
+from tieredkv.backends._workers import ClientT, Workers
+from tieredkv.backends.base import Backend, ReadRequest, StoredName, WriteRequest
+from tieredkv.config import MiB, whole
+from tieredkv.errors import (
+    ConfigError,
+    StoreClosedError,
+    TieredKVError,
+    TierError,
+    TierUnavailableError,
+    WrongLoopError,
+)
+from tieredkv.results import (
+    DeleteOutcome,
+    DeleteStatus,
+    GetStatus,
+    PutStatus,
+    ReadOutcome,
+    StatOutcome,
+    WriteOutcome,
+)
+
+__all__ = ["ThreadedBackend"]
+
+_log: Final = logging.getLogger(__name__)
+
+RequestT = TypeVar("RequestT")
+OutcomeT = TypeVar("OutcomeT")
+
+NAMES_PER_JOB: Final = 256
+
+
+@attrs.frozen
+class _Operation(Generic[OutcomeT]):
+    """An operation and what a request becomes when handling it raised."""
+
+    name: str
+    failed: Callable[[TieredKVError], OutcomeT]
+
+
+def _failed_write(error: TieredKVError) -> WriteOutcome:
+    unknown = isinstance(error, TierUnavailableError)
+    return WriteOutcome(PutStatus.UNKNOWN if unknown else PutStatus.FAILED, None, error)
+
+
+def _failed_delete(error: TieredKVError) -> DeleteOutcome:
+    unknown = isinstance(error, TierUnavailableError)
+    return DeleteOutcome(DeleteStatus.UNKNOWN if unknown else DeleteStatus.FAILED, error)
+
+
+_READ: Final = _Operation("read", lambda error: ReadOutcome(GetStatus.UNKNOWN, error))
+_WRITE: Final = _Operation("write", _failed_write)
+_STAT: Final = _Operation("stat", lambda error: StatOutcome(GetStatus.UNKNOWN, 0, error))
+_DELETE: Final = _Operation("delete", _failed_delete)
+
+
+class ThreadedBackend(Backend, Generic[ClientT]):
+    """Template for backends over blocking clients.
+
+    Attributes:
+        job_bytes: Small values are grouped into jobs of about this many bytes; a value of at least
+            this size is a job of its own.
+    """
+
+    job_bytes: int = 1 * MiB
+
+    def __init__(self, name: str, *, num_workers: int) -> None:
+        """Set up without touching the event loop or the medium.
+
+        Raises:
+            ConfigError: `name` is empty or `num_workers` is not a whole number from 1 up.
+        """
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"name={name!r} must be a text that is not empty")
+        whole(num_workers, field="num_workers", low=1)
+        self.name = name
+        self._workers: Workers[ClientT] = Workers(
+            f"backend {name!r}",
+            num_workers=num_workers,
+            connect=self._connect,
+            disconnect=self._disconnect,
+        )
+
+    # -- what a subclass provides; all of it runs in worker threads ------------------------------
+
+    @abstractmethod
+    def _connect(self) -> ClientT:
+        """Return a new client."""
+
+    @abstractmethod
+    def _disconnect(self, client: ClientT) -> None:
+        """Close a client that no thread uses."""
+
+    @abstractmethod
+    def _probe(self, client: ClientT) -> None:
+        """Raise unless the medium is there and fit for use; part of `open`."""
+
+    @abstractmethod
+    def _read(self, client: ClientT, request: ReadRequest) -> ReadOutcome:
+        """Read one value; may raise anything."""
+
+    @abstractmethod
+    def _write(self, client: ClientT, request: WriteRequest) -> WriteOutcome:
+        """Write one value; may raise anything."""
+
+    @abstractmethod
+    def _stat(self, client: ClientT, name: str) -> StatOutcome:
+        """Look one name up; may raise anything."""
+
+    @abstractmethod
+    def _delete(self, client: ClientT, name: str) -> DeleteOutcome:
+        """Delete one value; may raise anything."""
+
+    @abstractmethod
+    def _list(self, client: ClientT, prefix: str) -> Iterator[list[StoredName]]:
+        """Yield the stored names in pages, each in a hop of its own."""
+
+    def _map_error(self, operation: str, error: BaseException) -> TierError:
+        """Return what the user sees of an exception; override to know the medium's own."""
+        return TierError(self.name, operation, f"{type(error).__name__}: {error}")
+
+    def _read_group(
+        self, client: ClientT, requests: Sequence[ReadRequest]
+    ) -> Sequence[ReadOutcome]:
+        return [self._guard(_READ, self._read, client, request) for request in requests]
+
+    def _write_group(
+        self, client: ClientT, requests: Sequence[WriteRequest]
+    ) -> Sequence[WriteOutcome]:
+        return [self._guard(_WRITE, self._write, client, request) for request in requests]
+
+    # -- the contract ----------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """See `Backend.open`."""
+        self._workers.open()
+        try:
+            await self._workers.run(self._probe)
+        except BaseException as error:
+            await self.aclose()
+            if isinstance(error, Exception) and not isinstance(error, TieredKVError):
+                raise self._map_error("open", error) from None
+            raise
+
+    async def aclose(self) -> None:
+        """See `Backend.aclose`."""
+        await self._workers.aclose()
+
+    async def read_many(self, requests: Sequence[ReadRequest]) -> list[ReadOutcome]:
+        """See `Backend.read_many`."""
+        outcomes: list[ReadOutcome | None] = [None] * len(requests)
+        sized = [request.nbytes for request in requests]
+        jobs = [
+            self._job(self._read_group, requests, places, outcomes)
+            for places in _grouped_by_bytes(range(len(requests)), sized, self.job_bytes)
+        ]
+        return await self._settle(_READ, jobs, outcomes)
+
+    async def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteOutcome]:
+        """See `Backend.write_many`."""
+        outcomes: list[WriteOutcome | None] = [None] * len(requests)
+        last = {request.name: place for place, request in enumerate(requests)}
+        for place, request in enumerate(requests):
+            if last[request.name] != place:
+                outcomes[place] = WriteOutcome(PutStatus.SKIPPED, "superseded")
+            elif (limit := self.capabilities.max_value_bytes) and request.nbytes > limit:
+                outcomes[place] = WriteOutcome(PutStatus.REJECTED, "too_large")
+        places_left = [place for place, outcome in enumerate(outcomes) if outcome is None]
+        sized = [requests[place].nbytes for place in places_left]
+        jobs = [
+            self._job(self._write_group, requests, places, outcomes)
+            for places in _grouped_by_bytes(places_left, sized, self.job_bytes)
+        ]
+        return await self._settle(_WRITE, jobs, outcomes)
+
+    async def stat_many(self, names: Sequence[str]) -> list[StatOutcome]:
+        """See `Backend.stat_many`."""
+        return await self._by_name(_STAT, self._stat, names)
+
+    async def delete_many(self, names: Sequence[str]) -> list[DeleteOutcome]:
+        """See `Backend.delete_many`."""
+        return await self._by_name(_DELETE, self._delete, names)
+
+    async def list_names(self, prefix: str = "") -> AsyncIterator[StoredName]:
+        """See `Backend.list_names`."""
+        pages: list[Iterator[list[StoredName]]] = []
+
+        def next_page(client: ClientT) -> list[StoredName] | None:
+            if not pages:
+                pages.append(self._list(client, prefix))
+            return next(pages[0], None)
+
+        while True:
+            try:
+                page = await self._workers.run(next_page)
+            except TieredKVError:
+                raise
+            except Exception as error:  # noqa: BLE001 - mapped
+                raise self._map_error("list", error) from None
+            if page is None:
+                return
+            for entry in page:
+                yield entry
+
+    # -- planning --------------------------------------------------------------------------------
+
+    async def _by_name(
+        self,
+        operation: _Operation[OutcomeT],
+        handle: Callable[[ClientT, str], OutcomeT],
+        names: Sequence[str],
+    ) -> list[OutcomeT]:
+        def handle_group(client: ClientT, group: Sequence[str]) -> list[OutcomeT]:
+            return [self._guard(operation, handle, client, name) for name in group]
+
+        outcomes: list[OutcomeT | None] = [None] * len(names)
+        jobs = [
+            self._job(handle_group, names, range(len(names))[at : at + NAMES_PER_JOB], outcomes)
+            for at in range(0, len(names), NAMES_PER_JOB)
+        ]
+        return await self._settle(operation, jobs, outcomes)
+
+    def _job(
+        self,
+        handle_group: Callable[[ClientT, Sequence[RequestT]], Sequence[OutcomeT]],
+        requests: Sequence[RequestT],
+        places: Sequence[int],
+        outcomes: list[OutcomeT | None],
+    ) -> Callable[[ClientT], None]:
+        """Return the work on the requests at `places`; only it keeps them alive."""
+        group = [requests[place] for place in places]
+
+        def job(client: ClientT) -> None:
+            for place, outcome in zip(places, handle_group(client, group), strict=True):
+                outcomes[place] = outcome
+
+        return job
+
+    async def _settle(
+        self,
+        operation: _Operation[OutcomeT],
+        jobs: Iterable[Callable[[ClientT], None]],
+        outcomes: list[OutcomeT | None],
+    ) -> list[OutcomeT]:
+        """Run jobs, which fill `outcomes`, and fill what they leave."""
+        error: TieredKVError
+        try:
+            await self._workers.run_all(jobs)
+            error = TierUnavailableError(self.name, operation.name, "its worker ended early")
+        except (StoreClosedError, WrongLoopError):
+            raise
+        except Exception as raised:  # noqa: BLE001 - mapped
+            error = self._mapped(operation.name, raised)
+        return [outcome or operation.failed(error) for outcome in outcomes]
+
+    def _guard(
+        self,
+        operation: _Operation[OutcomeT],
+        handle: Callable[[ClientT, RequestT], OutcomeT],
+        client: ClientT,
+        request: RequestT,
+    ) -> OutcomeT:
+        """Handle one request; whatever it raises becomes its own outcome."""
+        try:
+            return handle(client, request)
+        except BaseException as error:  # noqa: BLE001 - mapped; a worker outlives any request
+            return operation.failed(self._mapped(operation.name, error))
+
+    def _mapped(self, operation: str, error: BaseException) -> TierError:
+        if isinstance(error, TierError):
+            return error.with_traceback(None)
+        return self._map_error(operation, error)
+
+
+def _grouped_by_bytes(
+    places: Sequence[int], sizes: Sequence[int], job_bytes: int
+) -> Iterator[list[int]]:
+    """Yield groups of places whose values have about `job_bytes` together, large ones alone."""
+    group: list[int] = []
+    group_bytes = 0
+    for place, nbytes in zip(places, sizes, strict=True):
+        if nbytes >= job_bytes:
+            yield [place]
+            continue
+        group.append(place)
+        group_bytes += nbytes
+        if group_bytes >= job_bytes:
+            yield group
+            group, group_bytes = [], 0
+    if group:
+        yield group

@@ -1,0 +1,222 @@
+"""Settings: strict validation at the field, sizes in bytes or as text.
+
+Everything a user may configure goes through the validators here, so that a wrong value is refused
+where it is written, with the field, the value and what would be right.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from tieredkv.errors import ConfigError
+
+__all__ = ["GiB", "KiB", "L1Config", "MiB", "Size", "TiB", "WriteThrough", "parse_size"]
+
+KiB: Final = 1024
+MiB: Final = 1024 * KiB
+GiB: Final = 1024 * MiB
+TiB: Final = 1024 * GiB
+
+Size: TypeAlias = int | str
+"""Bytes, or a size string: ``"64MiB"``, ``"1.5 GB"``."""
+
+_UNITS: Final = {
+    "KiB": KiB,
+    "MiB": MiB,
+    "GiB": GiB,
+    "TiB": TiB,
+    "kB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "TB": 1000**4,
+}
+_SIZE_FORM: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+
+DEFAULT_ALIGNMENT_BYTES: Final = 4 * KiB
+MIN_OVERFLOW_BYTES: Final = 64 * MiB
+
+
+def parse_size(value: object, *, field: str = "size") -> int:
+    """Return a number of bytes given as an `int` or as a string with one of eight units.
+
+    Args:
+        value: Bytes as an integer, or a number followed by ``KiB MiB GiB TiB`` (powers of 1024) or
+            ``kB MB GB TB`` (powers of 1000), exactly so. Fractions of a byte are dropped.
+        field: How an error names the setting.
+
+    Raises:
+        ConfigError: Not a size, negative, or a unit with two readings such as ``4G``.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 0:
+            raise ConfigError(f"{field}={value} is negative")
+        return value
+    form = _SIZE_FORM.fullmatch(value) if isinstance(value, str) else None
+    if form is None:
+        raise ConfigError(f"{field}={value!r} is not a size: give bytes (int) or text like '4GiB'")
+    number, unit = form.groups()
+    if unit in _UNITS:
+        return int(Decimal(number) * _UNITS[unit])
+    if (letter := unit.upper()) in {"K", "M", "G", "T"}:
+        readings = [name for name in _UNITS if name.upper().startswith(letter)]
+        both = " or ".join(
+            f"'{number}{name}' ({int(Decimal(number) * _UNITS[name])} bytes)" for name in readings
+        )
+        raise ConfigError(f"{field}={value!r} has two readings: write {both}")
+    if not unit:
+        raise ConfigError(f"{field}={value!r} has no unit: give an int for bytes, or add one")
+    raise ConfigError(
+        f"{field}={value!r} has no such unit: use {' '.join(_UNITS)}" + _nearest(unit, _UNITS)
+    )
+
+
+def whole(value: object, *, field: str, low: int, high: int | None = None) -> int:
+    """Return `value` if it is an integer in range; `bool` is not one.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{field}={value!r} must be a whole number, not {type(value).__name__}")
+    if value < low or (high is not None and value > high):
+        raise ConfigError(f"{field}={value} is outside {_range(low, high)}")
+    return value
+
+
+def number(value: object, *, field: str, low: float, high: float | None = None) -> float:
+    """Return `value` as a float if it is a finite number in range.
+
+    Raises:
+        ConfigError: It is not a number, a `bool`, NaN, infinite or out of range.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ConfigError(f"{field}={value!r} must be a number, not {type(value).__name__}")
+    if not math.isfinite(value):
+        raise ConfigError(f"{field}={value} must be finite")
+    if value < low or (high is not None and value > high):
+        raise ConfigError(f"{field}={value} is outside {_range(low, high)}")
+    return float(value)
+
+
+def seconds(value: object, *, field: str) -> float:
+    """Return `value` as a positive number of seconds.
+
+    Raises:
+        ConfigError: It is not one.
+    """
+    result = number(value, field=field, low=0)
+    if result == 0:
+        raise ConfigError(f"{field}={value!r} must be above 0 seconds")
+    return result
+
+
+def boolean(value: object, *, field: str) -> bool:
+    """Return `value` if it is a `bool`; words such as ``"false"`` are refused.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if not isinstance(value, bool):
+        raise ConfigError(f"{field}={value!r} must be true or false, not {type(value).__name__}")
+    return value
+
+
+def choice(value: object, *, field: str, choices: Sequence[str]) -> str:
+    """Return `value` if it is one of `choices`.
+
+    Raises:
+        ConfigError: It is not; the nearest choice is named.
+    """
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(map(repr, choices))
+        raise ConfigError(f"{field}={value!r} must be one of {listed}" + _nearest(value, choices))
+    return value
+
+
+def _nearest(value: object, names: Sequence[str] | dict[str, int]) -> str:
+    matches = difflib.get_close_matches(str(value).lower(), [name.lower() for name in names], n=1)
+    return next((f" (did you mean {n!r}?)" for n in names if matches == [n.lower()]), "")
+
+
+def _range(low: float, high: float | None) -> str:
+    return f"{low}..{high}" if high is not None else f"{low} and up"
+
+
+Check: TypeAlias = Callable[..., Any]
+
+
+def _checked(check: Check, **limits: object) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+    """Make an attrs validator of one of the functions above."""
+
+    def validate(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        check(value, field=attribute.name, **limits)
+
+    return validate
+
+
+def _capacity(value: Size) -> int:
+    return parse_size(value, field="capacity")
+
+
+def _overflow(value: Size) -> int:
+    return parse_size(value, field="overflow")
+
+
+@attrs.frozen(kw_only=True)
+class L1Config:
+    """The first tier: a bounded pool of memory in this process.
+
+    Attributes:
+        capacity: Bytes of the pool (or a size string); a hard limit.
+        overflow: Bytes of private blocks for what the pool cannot take; default the larger of
+            64 MiB and an eighth of the capacity. 0 turns them off.
+        alignment_bytes: Blocks start and end at multiples of this power of two.
+        trigger_watermark: Eviction starts when this fraction of the capacity is in use, …
+        eviction_ratio: … and frees this fraction of the capacity (0: only what a put needs).
+        lease_warn_s: A lease that is held longer is logged, once.
+    """
+
+    capacity: int = attrs.field(converter=_capacity)
+    overflow: int = attrs.field(converter=_overflow)
+    alignment_bytes: int = attrs.field(
+        default=DEFAULT_ALIGNMENT_BYTES, validator=_checked(whole, low=64, high=GiB)
+    )
+    trigger_watermark: float = attrs.field(default=0.8, validator=_checked(number, low=0, high=1))
+    eviction_ratio: float = attrs.field(default=0.2, validator=_checked(number, low=0, high=1))
+    lease_warn_s: float = attrs.field(default=60.0, validator=_checked(seconds))
+
+    @overflow.default
+    def _default_overflow(self) -> int:
+        return max(MIN_OVERFLOW_BYTES, self.capacity // 8)
+
+    @alignment_bytes.validator
+    def _check_alignment(self, attribute: attrs.Attribute[int], value: int) -> None:
+        whole(value, field=attribute.name, low=64, high=GiB)
+        if value & (value - 1):
+            raise ConfigError(f"{attribute.name}={value} must be a power of two")
+        if self.capacity < value:
+            raise ConfigError(f"capacity={self.capacity} is below one block of {value} bytes")
+
+
+Requirement: TypeAlias = Literal["any", "all", "none"]
+
+
+@attrs.frozen(kw_only=True)
+class WriteThrough:
+    """Write policy: a put goes to L1 and to the L2 tiers at once.
+
+    Attributes:
+        require: When a put is acknowledged: ``"any"``, one L2 tier has stored it (default);
+            ``"all"``, every L2 tier has; ``"none"``, L1 has. Without L2 tiers L1 suffices.
+    """
+
+    require: Requirement = attrs.field(
+        default="any", validator=_checked(choice, choices=("any", "all", "none"))
+    )

@@ -1,0 +1,1 @@
+"""L1 memory: the arena, its allocator, leases, and eviction policies."""

@@ -1,0 +1,242 @@
+"""L1 memory: one fixed region in blocks, private overflow blocks beside it, and who may touch them.
+
+Why a block comes back late
+---------------------------
+`memoryview.release` does not notice slices, casts or NumPy arrays made from the view (CPython 3.11
+to 3.13), so the end of a lease says nothing about who can still read the bytes. What does say it is
+the *exporter*: every view of a block, a reader's or a worker's, is a slice of one ctypes array over
+the block's part of the region, and that array lives as long as any of them. Its weak reference's
+callback is ``deque.append``: it may run in any thread, and inside the garbage collector, so it does
+nothing else. The event loop drains the queue before it allocates.
+
+A block is therefore in one of three states, and moves through them in this order only:
+
+=========  ============================  ====================================================
+state      `Entry.users`                 memory
+=========  ============================  ====================================================
+used       above 0: the index, leases,   holds the value
+           loads and writes in flight
+held       0, but a view is alive        holds the value; counted in `Arena.held_blocks`
+free       0, and no view is alive       belongs to the allocator (or, overflow, to nobody)
+=========  ============================  ====================================================
+
+Everything here runs on the event loop, but for `Arena.view` and `Arena.drop_later`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+import weakref
+from collections import deque
+from typing import Any, Final
+
+from tieredkv.pool.allocator import Allocator
+
+__all__ = ["Arena", "Entry"]
+
+_MAX_CACHED_TYPES: Final = 1024
+
+
+class _ExporterRef(weakref.ref[Any]):
+    """Weak reference to an exporter that knows whose memory it is."""
+
+    __slots__ = ("entry",)
+
+    entry: Entry
+
+
+class Entry:
+    """One value in L1 memory: where it lies, what it is, and how many use it.
+
+    Attributes:
+        name: Wire name.
+        nbytes: Payload bytes.
+        generation: Number of the write that brought it.
+        expires_ms: Unix milliseconds, 0 for never.
+        users: The index, each lease, each load or write in flight. At 0 the memory is given up.
+        place: Offset in the arena, or the private memory of an overflow block, or None once freed.
+    """
+
+    __slots__ = (
+        "_exporter",
+        "_view",
+        "expires_ms",
+        "generation",
+        "name",
+        "nbytes",
+        "place",
+        "users",
+    )
+
+    def __init__(self, name: str, nbytes: int, place: int | mmap.mmap) -> None:
+        self.name = name
+        self.nbytes = nbytes
+        self.place: int | mmap.mmap | None = place
+        self.generation = 0
+        self.expires_ms = 0
+        self.users = 1
+        self._exporter: _ExporterRef | None = None
+        self._view: memoryview | None = None
+
+
+class Arena:
+    """The memory of a pool, with its accounting.
+
+    Attributes:
+        capacity_bytes: Size of the region, a multiple of the alignment.
+        overflow_bytes: Most bytes of private blocks at a time.
+        room_bytes: Bytes behind each payload that belong to its block (for a trailer).
+        overflow_used_bytes: Bytes of private blocks now.
+        held_blocks: Blocks whose users are gone while a view of theirs lives on.
+        held_bytes: Their bytes, part of the used ones.
+    """
+
+    def __init__(
+        self,
+        capacity_bytes: int,
+        *,
+        alignment_bytes: int,
+        overflow_bytes: int,
+        room_bytes: int,
+    ) -> None:
+        self._alignment = alignment_bytes
+        pages = capacity_bytes // alignment_bytes
+        self.capacity_bytes = pages * alignment_bytes
+        self.overflow_bytes = overflow_bytes
+        self.room_bytes = room_bytes
+        self.overflow_used_bytes = 0
+        self.held_blocks = 0
+        self.held_bytes = 0
+        self._region = _anonymous(self.capacity_bytes)
+        self._allocator = Allocator(pages)
+        self._types: dict[int, type[ctypes.Array[ctypes.c_char]]] = {}
+        self._dead: deque[_ExporterRef] = deque()
+        self._dropped: deque[Entry] = deque()
+        self._exporting = threading.Lock()
+        self._thread_id = threading.get_ident()
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the region that are in blocks, held ones included."""
+        return self.capacity_bytes - self._allocator.free_pages * self._alignment
+
+    def block_bytes(self, nbytes: int) -> int:
+        """Return the memory that a payload of this size takes."""
+        pages = (nbytes + self.room_bytes + self._alignment - 1) // self._alignment
+        return max(pages, 1) * self._alignment
+
+    def allocate(self, name: str, nbytes: int) -> Entry | None:
+        """Return an entry with one user and undefined contents, or None if nothing fits."""
+        self.drain()
+        first = self._allocator.allocate(self.block_bytes(nbytes) // self._alignment)
+        return None if first is None else Entry(name, nbytes, first * self._alignment)
+
+    def allocate_overflow(self, name: str, nbytes: int) -> Entry | None:
+        """Return an entry in private memory with one user, or None beyond the overflow budget."""
+        self.drain()
+        size = self.block_bytes(nbytes)
+        if self.overflow_used_bytes + size > self.overflow_bytes:
+            return None
+        self.overflow_used_bytes += size
+        return Entry(name, nbytes, _anonymous(size))
+
+    def drop(self, entry: Entry) -> None:
+        """Take one user away; the last one gives the memory up."""
+        entry.users -= 1
+        if entry.users:
+            return
+        entry._view = None  # the exporter's last reference, unless a view is alive elsewhere
+        if entry._exporter is None:
+            self._free(entry)
+        else:
+            self.held_blocks += 1
+            self.held_bytes += self.block_bytes(entry.nbytes)
+            self._reap()
+
+    def drop_later(self, entry: Entry) -> None:
+        """Take one user away, inside the garbage collector or in another thread; settled later."""
+        self._dropped.append(entry)
+
+    def drop_from(self, entry: Entry) -> None:
+        """Take one user away, in any thread: at once on the event loop's, elsewhere later."""
+        if threading.get_ident() == self._thread_id:
+            self.drop(entry)
+        else:
+            self._dropped.append(entry)
+
+    def drain(self) -> None:
+        """Settle what other threads and the garbage collector have let go of."""
+        while self._dropped:
+            self.drop(self._dropped.popleft())
+        self._reap()
+
+    def view(self, entry: Entry) -> memoryview:
+        """Return a new read-only view of a payload, format ``"B"``; from any thread.
+
+        The caller must be a user of the entry. The view may outlive that use.
+        """
+        view = entry._view
+        if view is None:
+            with self._exporting:
+                view = entry._view
+                if view is None:
+                    view = memoryview(self._export(entry)).cast("B")[: entry.nbytes].toreadonly()
+                    entry._view = view
+        return view[:]
+
+    def writable(self, entry: Entry) -> memoryview:
+        """Return a writable view of a payload and the room behind it, format ``"B"``.
+
+        The caller must be a user of the entry. For filling it, and for workers: the memory is not
+        used again before the view is gone.
+        """
+        with self._exporting:
+            return memoryview(self._export(entry)).cast("B")[: entry.nbytes + self.room_bytes]
+
+    def _export(self, entry: Entry) -> ctypes.Array[ctypes.c_char]:
+        reference = entry._exporter
+        exporter = reference() if reference is not None else None
+        if exporter is None:
+            size = self.block_bytes(entry.nbytes)
+            array_type = self._types.get(size)
+            if array_type is None:
+                array_type = ctypes.c_char * size
+                if len(self._types) < _MAX_CACHED_TYPES:
+                    self._types[size] = array_type
+            if isinstance(entry.place, int):
+                exporter = array_type.from_buffer(self._region, entry.place)
+            elif entry.place is not None:
+                exporter = array_type.from_buffer(entry.place)
+            else:
+                raise AssertionError("a view of memory that was given up")
+            entry._exporter = _ExporterRef(exporter, self._dead.append)
+            entry._exporter.entry = entry
+        return exporter
+
+    def _reap(self) -> None:
+        """Free the blocks whose last view has gone."""
+        while self._dead:
+            reference = self._dead.popleft()
+            entry = reference.entry
+            if entry._exporter is not reference:  # a newer exporter has taken its place
+                continue
+            entry._exporter = None
+            if entry.users == 0:
+                self.held_blocks -= 1
+                self.held_bytes -= self.block_bytes(entry.nbytes)
+                self._free(entry)
+
+    def _free(self, entry: Entry) -> None:
+        size = self.block_bytes(entry.nbytes)
+        if isinstance(entry.place, int):
+            self._allocator.free(entry.place // self._alignment, size // self._alignment)
+        else:
+            self.overflow_used_bytes -= size
+        entry.place = None
+
+
+def _anonymous(size: int) -> mmap.mmap:
+    # Private: a forked child must not write into its parent's values.
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -1,0 +1,230 @@
+"""Leases: borrowed L1 memory, and batches of them."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self, overload
+
+from tieredkv.errors import LeaseReleasedError
+from tieredkv.results import GetStatus
+
+if TYPE_CHECKING:
+    from tieredkv.errors import TieredKVError
+    from tieredkv.keys import Key
+    from tieredkv.pool.arena import Arena, Entry
+
+__all__ = ["GetResult", "GetResults", "LeaseBook", "MemoryObject"]
+
+_log: Final = logging.getLogger(__name__)
+
+
+class LeaseBook:
+    """The leases that are out, so that one held too long is told of, once."""
+
+    def __init__(self, warn_s: float) -> None:
+        self._warn_s = warn_s
+        self._taken: dict[int, tuple[float, str, int]] = {}
+        self._next_look = 0.0
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def enter(self, lease: MemoryObject, name: str, nbytes: int) -> None:
+        """Note that a lease begins."""
+        self._taken[id(lease)] = (time.monotonic(), name, nbytes)
+
+    def leave(self, lease_id: int) -> None:
+        """Note that a lease has ended; safe in any thread and inside the garbage collector."""
+        self._taken.pop(lease_id, None)
+
+    def look(self) -> None:
+        """Warn of each lease that is older than `warn_s`; cheap when called often."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + self._warn_s / 4
+        for lease_id, (taken, name, nbytes) in list(self._taken.items()):
+            age = now - taken
+            if age < self._warn_s:
+                return  # the rest is younger
+            _log.warning(
+                "the lease of %r (%d bytes) has been held for %.0f s; release it to free memory",
+                name,
+                nbytes,
+                age,
+            )
+            self._taken.pop(lease_id, None)
+
+
+class MemoryObject:
+    """A lease of one value's bytes in L1: no copy, and they do not change while it lasts.
+
+    Use it as a context manager or call `release`. Views handed out stay valid even after that: the
+    memory is used again only when the lease *and* every view of it are gone. So drop the views too.
+
+    A lease that is forgotten is reclaimed by the garbage collector, with a `ResourceWarning`.
+    Releasing and dropping are safe in any thread.
+
+    Attributes:
+        key: The key as it was given.
+        tier: Name of the tier that the value came from, ``"l1"`` for a hit in memory.
+        nbytes: Size of the value.
+    """
+
+    __slots__ = ("_arena", "_book", "_entry", "key", "nbytes", "tier")
+
+    def __init__(self, entry: Entry, arena: Arena, book: LeaseBook, key: Key, tier: str) -> None:
+        """Take over one of the entry's users; called by the store."""
+        self._entry: Entry | None = entry
+        self._arena = arena
+        self._book = book
+        self.key = key
+        self.tier = tier
+        self.nbytes = entry.nbytes
+        book.enter(self, entry.name, entry.nbytes)
+
+    @property
+    def view(self) -> memoryview:
+        """A new read-only view of the value: one dimension, format ``"B"``, C-contiguous.
+
+        Raises:
+            LeaseReleasedError: The lease has ended.
+        """
+        if self._entry is None:
+            raise self._released()
+        return self._arena.view(self._entry)
+
+    @property
+    def address(self) -> int:
+        """Address of the first byte, for foreign code. It stands only while the lease does.
+
+        Raises:
+            LeaseReleasedError: The lease has ended.
+        """
+        return ctypes.addressof(self.view.obj)  # type: ignore[arg-type]  # the exporter, a ctypes array
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.view)
+
+    def release(self) -> None:
+        """End the lease. Never fails because of a view that is still alive.
+
+        Raises:
+            LeaseReleasedError: It had ended already.
+        """
+        entry, self._entry = self._entry, None
+        if entry is None:
+            raise self._released()
+        self._book.leave(id(self))
+        self._arena.drop_from(entry)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._entry is not None:
+            self.release()
+
+    def __del__(self) -> None:
+        # Any thread, perhaps inside the garbage collector: no lock, and nothing of the pool's.
+        entry, self._entry = self._entry, None
+        if entry is not None:
+            self._book.leave(id(self))
+            self._arena.drop_later(entry)
+            warnings.warn(
+                f"the lease of {self.key!r} ({self.nbytes} bytes) was never released",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+
+    def __repr__(self) -> str:
+        state = "released" if self._entry is None else f"{self.nbytes} bytes from {self.tier}"
+        return f"<MemoryObject {self.key!r}: {state}>"
+
+    def _released(self) -> LeaseReleasedError:
+        return LeaseReleasedError(f"the lease of {self.key!r} has been released")
+
+
+class GetResult:
+    """What a get of one key brought.
+
+    Attributes:
+        key: The key as it was given.
+        status: HIT, or why there are no bytes.
+        object: With HIT of a get, the lease; with HIT of a get into the caller's buffer, None.
+        tier: With HIT, the tier that answered; else the one that `error` is about, or None.
+        error: The cause, where there is more to say than the status does.
+    """
+
+    __slots__ = ("error", "key", "object", "status", "tier")
+
+    def __init__(
+        self,
+        key: Key,
+        status: GetStatus,
+        object: MemoryObject | None = None,  # noqa: A002 - the attribute's name
+        tier: str | None = None,
+        error: TieredKVError | None = None,
+    ) -> None:
+        self.key = key
+        self.status = status
+        self.object = object
+        self.tier = tier
+        self.error = error
+
+    def __repr__(self) -> str:
+        detail = f" from {self.tier}" if self.tier else ""
+        return f"<GetResult {self.key!r}: {self.status}{detail}>"
+
+
+class GetResults(Sequence[GetResult]):
+    """The results of a batch, in the order asked; leaving its ``with`` releases every lease."""
+
+    __slots__ = ("_results",)
+
+    def __init__(self, results: Iterable[GetResult]) -> None:
+        self._results = tuple(results)
+
+    @overload
+    def __getitem__(self, index: int) -> GetResult: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[GetResult]: ...
+    def __getitem__(self, index: int | slice) -> GetResult | Sequence[GetResult]:
+        return self._results[index]
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def __iter__(self) -> Iterator[GetResult]:
+        return iter(self._results)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Release every lease that has not been released yet."""
+        for result in self._results:
+            if result.object is not None:
+                result.object.__exit__(None, None, None)

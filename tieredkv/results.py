@@ -1,0 +1,226 @@
+"""What operations answer: one outcome a key and tier, never a bare exception, never a guess."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from tieredkv.errors import PutFailedError, SizeMismatchError, TieredKVError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tieredkv.keys import Key
+
+__all__ = [
+    "DeleteOutcome",
+    "DeleteResult",
+    "DeleteStatus",
+    "FlushReport",
+    "GetStatus",
+    "PutResult",
+    "PutStatus",
+    "ReadOutcome",
+    "StatOutcome",
+    "ValueInfo",
+    "WriteOutcome",
+]
+
+
+class GetStatus(enum.StrEnum):
+    """How a read of one key ended."""
+
+    HIT = "hit"
+    MISS = "miss"
+    """The value is not there, or what is there is not a value of ours for this key."""
+    UNKNOWN = "unknown"
+    """The tier did not answer in time or cannot be reached: it may well hold the value."""
+    CORRUPT = "corrupt"
+    """The tier's copy failed its checksum."""
+    REJECTED = "rejected"
+    """There is no memory for the value, it was refused, or it has another size than asked for."""
+
+
+class PutStatus(enum.StrEnum):
+    """How a write of one key to one tier ended."""
+
+    STORED = "stored"
+    PENDING = "pending"
+    """Still on its way; the value stays in L1 until it has ended."""
+    SKIPPED = "skipped"
+    """Not tried; the outcome's `reason` says why."""
+    REJECTED = "rejected"
+    """The tier cannot take a value like this; the outcome's `reason` says why."""
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """No answer in time: the write may still land."""
+
+
+class DeleteStatus(enum.StrEnum):
+    """How a delete of one key ended."""
+
+    DELETED = "deleted"
+    ABSENT = "absent"
+    PINNED = "pinned"
+    """A look-up holds it; nothing was deleted, in no tier."""
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """No answer in time: the value may be gone or not."""
+
+
+_READ_ORDER: Final = (
+    GetStatus.HIT,
+    GetStatus.UNKNOWN,
+    GetStatus.CORRUPT,
+    GetStatus.REJECTED,
+    GetStatus.MISS,
+)
+_DELETE_ORDER: Final = (
+    DeleteStatus.PINNED,
+    DeleteStatus.UNKNOWN,
+    DeleteStatus.FAILED,
+    DeleteStatus.DELETED,
+    DeleteStatus.ABSENT,
+)
+
+
+def merge_reads(statuses: Iterable[GetStatus]) -> GetStatus:
+    """Return what a key's reads in several tiers say together: the most telling one; none: MISS."""
+    return min(statuses, key=_READ_ORDER.index, default=GetStatus.MISS)
+
+
+def merge_deletes(statuses: Iterable[DeleteStatus]) -> DeleteStatus:
+    """Return what a key's deletes in several tiers say together; none: ABSENT."""
+    return min(statuses, key=_DELETE_ORDER.index, default=DeleteStatus.ABSENT)
+
+
+@attrs.frozen
+class ReadOutcome:
+    """A backend's answer to one read.
+
+    Attributes:
+        status: HIT: the buffers hold the whole value and its check passed. Any other: their
+            contents are undefined, but for MISS of an absent key, which leaves them alone.
+        error: Why, where there is more to say than the status does.
+    """
+
+    status: GetStatus
+    error: TieredKVError | None = None
+
+
+@attrs.frozen
+class StatOutcome:
+    """A backend's answer to "what do you hold under this name?".
+
+    Attributes:
+        status: HIT, MISS or UNKNOWN.
+        stored_bytes: With HIT, the size as stored: the payload with its frame, if it has one.
+        error: Why, where there is more to say.
+    """
+
+    status: GetStatus
+    stored_bytes: int = 0
+    error: TieredKVError | None = None
+
+
+@attrs.frozen
+class WriteOutcome:
+    """How the write of one value to one tier ended.
+
+    Attributes:
+        status: What happened.
+        reason: With SKIPPED and REJECTED, one word for why: ``"no_memory"``, ``"too_large"``, …
+        error: The cause of FAILED and UNKNOWN.
+    """
+
+    status: PutStatus
+    reason: str | None = None
+    error: TieredKVError | None = None
+
+    def __str__(self) -> str:
+        detail = self.reason or self.error
+        return f"{self.status} ({detail})" if detail else str(self.status)
+
+
+@attrs.frozen
+class DeleteOutcome:
+    """How the delete of one name in one tier ended."""
+
+    status: DeleteStatus
+    error: TieredKVError | None = None
+
+
+@attrs.frozen
+class PutResult:
+    """How a put ended.
+
+    Attributes:
+        key: The key as it was given.
+        ok: Whether the write policy's requirement was met.
+        tiers: One outcome a tier, ``"l1"`` first, as of the moment the put returned. Complete:
+            a tier that was not tried is SKIPPED with its reason.
+    """
+
+    key: Key
+    ok: bool
+    tiers: Mapping[str, WriteOutcome]
+
+    def raise_for_status(self) -> None:
+        """Do nothing if `ok`.
+
+        Raises:
+            PutFailedError: The requirement was not met.
+        """
+        if not self.ok:
+            raise PutFailedError(self)
+
+
+@attrs.frozen
+class DeleteResult:
+    """How a delete ended.
+
+    Attributes:
+        key: The key as it was given.
+        status: All tiers together.
+        tiers: One outcome a tier, ``"l1"`` first.
+    """
+
+    key: Key
+    status: DeleteStatus
+    tiers: Mapping[str, DeleteOutcome]
+
+
+@attrs.frozen
+class ValueInfo:
+    """What is known of a stored value without reading it.
+
+    Attributes:
+        nbytes: Payload bytes.
+        tier: The first tier that holds it.
+    """
+
+    nbytes: int
+    tier: str
+
+
+@attrs.frozen
+class FlushReport:
+    """What is not in its tier yet.
+
+    Attributes:
+        pending: Tier → wire names whose writes have no outcome; tiers without any are left out.
+    """
+
+    pending: Mapping[str, tuple[str, ...]]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything has its outcome."""
+        return not self.pending
+
+
+def size_mismatch(stored: int, wanted: int) -> ReadOutcome:
+    """Return the outcome of a read that asked for another size than the tier holds."""
+    return ReadOutcome(GetStatus.REJECTED, SizeMismatchError(stored, wanted))

@@ -1,0 +1,50 @@
+"""What callers hand in: values to store and buffers to fill, as flat bytes."""
+
+from __future__ import annotations
+
+from pickle import PickleBuffer
+
+from tieredkv.errors import ValueFormatError
+
+__all__ = ["flat_target", "flat_value"]
+
+
+def flat_value(value: object) -> memoryview:
+    """Return the bytes of a C-contiguous buffer of any format and rank, without a copy.
+
+    Raises:
+        TypeError: Not a buffer; the message says how to make one.
+        ValueFormatError: Not C-contiguous.
+    """
+    return _view(value, "a value")
+
+
+def flat_target(out: object) -> memoryview:
+    """Return a writable C-contiguous buffer of any format and rank as flat bytes.
+
+    Raises:
+        TypeError: Not a buffer.
+        ValueFormatError: Read-only, or not C-contiguous.
+    """
+    view = _view(out, "a buffer to read into")
+    if view.readonly:
+        raise ValueFormatError("the buffer to read into is read-only: pass a writable one")
+    return view
+
+
+def _view(source: object, what: str) -> memoryview:
+    if isinstance(source, str):
+        raise TypeError(f"{what} is bytes, not str: encode it")
+    try:
+        view = memoryview(source)  # type: ignore[arg-type]  # decided by the attempt
+    except TypeError:
+        remedy = ""
+        if type(source).__module__.partition(".")[0] == "torch":
+            remedy = ": use t.contiguous().view(torch.uint8).numpy()"
+        raise TypeError(
+            f"{what} is an object with the buffer protocol, not {type(source).__name__}{remedy}"
+        ) from None
+    if not view.c_contiguous:
+        raise ValueFormatError(f"{what} must be C-contiguous: pass np.ascontiguousarray(x)")
+    # PickleBuffer flattens every format and rank, also those that memoryview.cast refuses.
+    return view if view.format == "B" and view.ndim == 1 else PickleBuffer(view).raw()

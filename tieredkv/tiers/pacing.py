@@ -1,0 +1,51 @@
+"""Fair use of the event loop: work that does not wait gives way now and then."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anyio.lowlevel import checkpoint
+
+from tieredkv.config import KiB, MiB
+
+__all__ = ["Pacer"]
+
+_SLICE_BYTES: Final = 1 * MiB
+_BUDGET_BYTES: Final = 4 * MiB
+_HIT_BYTES: Final = 16 * KiB  # a hit takes about as long as copying this much
+
+
+class Pacer:
+    """Counts what one store has done on its loop since it last gave way.
+
+    A checkpoint costs more than a hit in L1, so hits go without one; after about a millisecond of
+    hits, or 4 MiB of copying, the next operation begins with one.
+    """
+
+    __slots__ = ("_spent",)
+
+    def __init__(self) -> None:
+        self._spent = 0
+
+    def hits(self, count: int = 1) -> None:
+        """Count hits."""
+        self._spent += count * _HIT_BYTES
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for a `pause`."""
+        return self._spent >= _BUDGET_BYTES
+
+    async def pause(self) -> None:
+        """Let others run."""
+        self._spent = 0
+        await checkpoint()
+
+    async def copy(self, target: memoryview, source: memoryview) -> None:
+        """Copy bytes in slices of 1 MiB, giving way after each 4 MiB."""
+        for at in range(0, source.nbytes, _SLICE_BYTES):
+            if self.due:
+                await self.pause()
+            piece = source[at : at + _SLICE_BYTES]
+            target[at : at + piece.nbytes] = piece
+            self._spent += piece.nbytes

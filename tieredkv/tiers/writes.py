@@ -1,0 +1,283 @@
+"""Writes to the L2 tiers: in order for each key, bounded in memory, acknowledged by policy.
+
+A put hands its entry to every tier and waits until the policy's requirement is met or cannot be met
+any more; what still runs then is PENDING and goes on in detached tasks. Until a write has its final
+outcome it is a user of the entry, so the entry is not evicted. In each tier the writes of one key
+go one after another, and of those that queue up only the last is done: the last put wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from tieredkv.config import MiB
+from tieredkv.errors import StoreClosedError
+from tieredkv.results import DeleteOutcome, FlushReport, PutStatus, WriteOutcome
+
+if TYPE_CHECKING:
+    from tieredkv.config import WriteThrough
+    from tieredkv.pool.arena import Arena, Entry
+    from tieredkv.tasks import Detached
+    from tieredkv.tiers.framing import Framing
+    from tieredkv.tiers.tier import Tier
+
+__all__ = ["Put", "TierWriter", "Writes"]
+
+_CALL_BYTES: Final = 64 * MiB  # handed to a backend at once, each call with a deadline of its own
+
+
+class Put:
+    """One value on its way into the L2 tiers.
+
+    Attributes:
+        entry: The value.
+        in_l1: Whether L1 can take the value; else its memory is of the overflow.
+        ttl_s: Time to live, or None.
+        outcomes: One for each tier, by name.
+    """
+
+    __slots__ = ("_require", "_settled", "entry", "in_l1", "outcomes", "ttl_s")
+
+    def __init__(
+        self, entry: Entry, ttl_s: float | None, policy: WriteThrough, tiers: Iterable[str]
+    ) -> None:
+        self.entry = entry
+        self.in_l1 = isinstance(entry.place, int)
+        self.ttl_s = ttl_s
+        self.outcomes = dict.fromkeys(tiers, WriteOutcome(PutStatus.PENDING))
+        self._require = policy.require
+        self._settled = anyio.Event()
+
+    @property
+    def met(self) -> bool:
+        """Whether the policy's requirement is met."""
+        if self._require == "none" or not self.outcomes:
+            return self.in_l1
+        stored = [outcome.status is PutStatus.STORED for outcome in self.outcomes.values()]
+        return all(stored) if self._require == "all" else any(stored)
+
+    def finish(self, tier: str, outcome: WriteOutcome) -> None:
+        """Take a tier's final outcome; wakes the put once no other can change what it waits for."""
+        self.outcomes[tier] = outcome
+        statuses = {outcome.status for outcome in self.outcomes.values()}
+        lost = bool(statuses - {PutStatus.STORED, PutStatus.PENDING})
+        decided = lost if self._require == "all" else PutStatus.STORED in statuses
+        if decided or PutStatus.PENDING not in statuses:
+            self._settled.set()
+
+    async def wait(self) -> None:
+        """Wait until the requirement is met or cannot be met any more."""
+        if self.outcomes and self._require != "none":
+            await self._settled.wait()
+
+
+class TierWriter:
+    """The writes and deletes of one tier: those of one key one after another, in order of call.
+
+    Attributes:
+        tier: The tier.
+        pending_bytes: Payload bytes of its writes that have no outcome yet.
+    """
+
+    def __init__(self, tier: Tier, writes: Writes) -> None:
+        self.tier = tier
+        self.pending_bytes = 0
+        self._writes = writes
+        self._last: dict[str, anyio.Event] = {}  # name → the end of the last that was called
+        self._waiting: dict[str, Put] = {}  # the put that waits for its turn
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """Wire names with a write or delete that has no outcome yet."""
+        return tuple(self._last)
+
+    def accept(self, put: Put) -> None:
+        """Become a user of the put's entry, until its outcome is final."""
+        put.entry.users += 1
+        self.pending_bytes += put.entry.nbytes
+
+    def start(self, puts: Iterable[Put]) -> None:
+        """Start accepted writes; one whose key is busy waits, and supersedes one that waits."""
+        batch: list[tuple[Put, anyio.Event]] = []
+        batch_bytes = 0
+        for put in puts:
+            name = put.entry.name
+            before, end = self._take_turn(name, "superseded")
+            if before is not None:
+                self._waiting[name] = put
+                self._writes.detached.spawn(self._write_later, (before, put, end))
+                continue
+            batch.append((put, end))
+            batch_bytes += put.entry.nbytes
+            if batch_bytes >= _CALL_BYTES:
+                self._writes.detached.spawn(self._write, batch)
+                batch, batch_bytes = [], 0
+        if batch:
+            self._writes.detached.spawn(self._write, batch)
+
+    async def delete_many(self, names: Sequence[str]) -> list[DeleteOutcome]:
+        """Delete after what runs for these keys, and instead of what waits; not to be cancelled."""
+        turns = [(name, *self._take_turn(name, "deleted")) for name in names]
+        try:
+            for _, before, _ in turns:
+                if before is not None:
+                    await before.wait()
+            return await self.tier.delete_many(names)
+        finally:
+            for name, _, end in turns:
+                self._end_turn(name, end)
+
+    async def _write_later(self, turn: tuple[anyio.Event, Put, anyio.Event]) -> None:
+        before, put, end = turn
+        await before.wait()
+        name = put.entry.name
+        if self._waiting.get(name) is put:
+            del self._waiting[name]
+            await self._write([(put, end)])
+        else:  # overtaken, and finished then
+            self._end_turn(name, end)
+
+    async def _write(self, batch: Sequence[tuple[Put, anyio.Event]]) -> None:
+        arena, framing = self._writes.arena, self._writes.framing
+        lost = StoreClosedError("the event loop ended before the write had")
+        outcomes = [WriteOutcome(PutStatus.UNKNOWN, None, lost)] * len(batch)
+        try:
+            requests = [
+                framing.write(put.entry, arena.writable(put.entry), put.ttl_s) for put, _ in batch
+            ]
+            outcomes = await self.tier.write_many(requests)
+            del requests
+        finally:
+            for (put, end), outcome in zip(batch, outcomes, strict=True):
+                self._finish(put, outcome)
+                self._end_turn(put.entry.name, end)
+
+    def _take_turn(self, name: str, reason: str) -> tuple[anyio.Event | None, anyio.Event]:
+        """Line up behind the last call for a name; a put that still waits is SKIPPED."""
+        overtaken = self._waiting.pop(name, None)
+        if overtaken is not None:
+            self._finish(overtaken, WriteOutcome(PutStatus.SKIPPED, reason))
+        end = anyio.Event()
+        before = self._last.get(name)
+        self._last[name] = end
+        return before, end
+
+    def _end_turn(self, name: str, end: anyio.Event) -> None:
+        end.set()
+        if self._last.get(name) is end:
+            del self._last[name]
+        self._writes.wake()
+
+    def _finish(self, put: Put, outcome: WriteOutcome) -> None:
+        put.finish(self.tier.name, outcome)
+        self.pending_bytes -= put.entry.nbytes
+        self._writes.arena.drop(put.entry)
+        self._writes.wake()
+
+
+class Writes:
+    """The L2 tiers of a store, as a writer sees them.
+
+    Attributes:
+        arena: Where the entries lie.
+        framing: How values are stored.
+        detached: Where the writes run.
+        writers: One a tier.
+    """
+
+    def __init__(
+        self,
+        tiers: Sequence[Tier],
+        arena: Arena,
+        framing: Framing,
+        detached: Detached,
+        *,
+        policy: WriteThrough,
+        max_pending_bytes: int,
+    ) -> None:
+        self.arena = arena
+        self.framing = framing
+        self.detached = detached
+        self.writers = [TierWriter(tier, self) for tier in tiers]
+        self._policy = policy
+        # Each tier has its share, so that one that hangs does not take the others' room.
+        self._share_bytes = max_pending_bytes // max(len(tiers), 1)
+        self._changed = anyio.Event()
+
+    def put(self, entry: Entry, ttl_s: float | None) -> Put:
+        """Return the put of an entry, not submitted yet; the caller stays a user of the entry."""
+        return Put(entry, ttl_s, self._policy, [writer.tier.name for writer in self.writers])
+
+    async def submit(self, puts: Iterable[Put]) -> None:
+        """Hand puts to the tiers.
+
+        A tier whose share of pending bytes is used up is waited for, at most for its deadline, if
+        the policy needs it; else the put is SKIPPED("busy") there.
+        """
+        accepted: dict[TierWriter, list[Put]] = {writer: [] for writer in self.writers}
+
+        def start() -> None:
+            for writer, writes in accepted.items():
+                writer.start(writes)
+                writes.clear()
+
+        for put in puts:
+            able = [writer for writer in self.writers if self._able(writer, put)]
+            takers = [writer for writer in able if self._has_room(writer, put)]
+            if not self._enough(takers, able):
+                start()
+                takers = await self._wait_for_room(put, able)
+            for writer in self.writers:
+                if writer in takers:
+                    writer.accept(put)
+                    accepted[writer].append(put)
+                else:
+                    reason = "busy" if writer in able else "ttl_unsupported"
+                    writer.tier.counts.count("write", reason)
+                    put.finish(writer.tier.name, WriteOutcome(PutStatus.SKIPPED, reason))
+        start()
+
+    async def flush(self) -> None:
+        """Wait until no write is pending."""
+        while any(writer.pending for writer in self.writers):
+            await self._changed.wait()
+
+    def report(self) -> FlushReport:
+        """Return what is pending now."""
+        pending = {writer.tier.name: writer.pending for writer in self.writers}
+        return FlushReport({tier: names for tier, names in pending.items() if names})
+
+    def wake(self) -> None:
+        """Let those look again who wait for room or for the end of writes."""
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def _wait_for_room(self, put: Put, able: Sequence[TierWriter]) -> list[TierWriter]:
+        deadline_s = max(writer.tier.backend.deadline_s for writer in able)
+        takers: list[TierWriter] = []
+        with anyio.move_on_after(deadline_s):
+            while not self._enough(takers, able):
+                await self._changed.wait()
+                takers = [writer for writer in able if self._has_room(writer, put)]
+        return takers
+
+    def _able(self, writer: TierWriter, put: Put) -> bool:
+        # A bare value cannot say when it expires.
+        native = writer.tier.backend.capabilities.native_ttl
+        return put.ttl_s is None or self.framing.framed or native
+
+    def _has_room(self, writer: TierWriter, put: Put) -> bool:
+        pending = writer.pending_bytes
+        return pending == 0 or pending + put.entry.nbytes <= self._share_bytes
+
+    def _enough(self, takers: Collection[TierWriter], able: Collection[TierWriter]) -> bool:
+        match self._policy.require:
+            case "all":
+                return len(takers) == len(able)
+            case "any":
+                return bool(takers) or not able
+            case "none":
+                return True
