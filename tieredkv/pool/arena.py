@@ -89,8 +89,7 @@ class Arena:
         overflow_bytes: Most bytes of private blocks at a time.
         room_bytes: Bytes behind each payload that belong to its block (for a trailer).
         overflow_used_bytes: Bytes of private blocks now.
-        held_blocks: Blocks whose users are gone while a view of theirs lives on.
-        held_bytes: Their bytes, part of the used ones.
+        held_bytes: Bytes of the blocks that are held, part of the used ones.
     """
 
     def __init__(
@@ -107,11 +106,13 @@ class Arena:
         self.overflow_bytes = overflow_bytes
         self.room_bytes = room_bytes
         self.overflow_used_bytes = 0
-        self.held_blocks = 0
         self.held_bytes = 0
         self._region = _anonymous(self.capacity_bytes)
         self._allocator = Allocator(pages)
         self._types: dict[int, type[ctypes.Array[ctypes.c_char]]] = {}
+        # Held entries are referenced by nothing else, and a weak reference that is garbage itself
+        # never calls back.
+        self._held: set[Entry] = set()
         self._dead: deque[_ExporterRef] = deque()
         self._dropped: deque[Entry] = deque()
         self._exporting = threading.Lock()
@@ -121,6 +122,11 @@ class Arena:
     def used_bytes(self) -> int:
         """Bytes of the region that are in blocks, held ones included."""
         return self.capacity_bytes - self._allocator.free_pages * self._alignment
+
+    @property
+    def held_blocks(self) -> int:
+        """Blocks whose users are gone while a view of theirs lives on."""
+        return len(self._held)
 
     def block_bytes(self, nbytes: int) -> int:
         """Return the memory that a payload of this size takes."""
@@ -151,7 +157,7 @@ class Arena:
         if entry._exporter is None:
             self._free(entry)
         else:
-            self.held_blocks += 1
+            self._held.add(entry)
             self.held_bytes += self.block_bytes(entry.nbytes)
             self._reap()
 
@@ -224,7 +230,7 @@ class Arena:
                 continue
             entry._exporter = None
             if entry.users == 0:
-                self.held_blocks -= 1
+                self._held.discard(entry)
                 self.held_bytes -= self.block_bytes(entry.nbytes)
                 self._free(entry)
 

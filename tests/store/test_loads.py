@@ -1,0 +1,218 @@
+"""Loads in flight: shared, outlived, overtaken; and memory that a worker still fills."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from tests.store.stoppable import StoppableDisk
+from tieredkv import GetStatus, TieredStore
+from tieredkv.config import KiB, MiB
+
+pytestmark = pytest.mark.anyio
+
+
+async def put_on_disk(store: TieredStore, **values: bytes) -> None:
+    await store.put_many(values.items())
+    store._l1.clear()
+
+
+async def test_one_load_serves_all_who_ask(store: TieredStore, disk: StoppableDisk) -> None:
+    await put_on_disk(store, key=b"bytes")
+    got: list[bytes | None] = []
+
+    async def ask() -> None:
+        got.append(await store.get_bytes("key"))
+
+    with disk.stopped():
+        async with anyio.create_task_group() as tasks:
+            for _ in range(64):
+                tasks.start_soon(ask)
+            await disk.entered(2)  # the write before, and one read
+            assert store.stats().loads_in_flight == 1
+            disk._go.set()
+    assert got == [b"bytes"] * 64
+    assert disk.reads == ["key"]
+    assert store.stats().l1.leases == 0
+    assert store._l1.peek("key").users == 1  # type: ignore[union-attr]
+
+
+async def test_a_leader_that_is_cancelled_hands_over(
+    store: TieredStore, disk: StoppableDisk
+) -> None:
+    await put_on_disk(store, key=b"bytes")
+    got: list[bytes | None] = []
+    with disk.stopped():
+        async with anyio.create_task_group() as tasks:
+            with anyio.move_on_after(0.05) as leader:
+                await store.get("key")
+            assert leader.cancelled_caught
+
+            async def follow() -> None:
+                got.append(await store.get_bytes("key"))
+
+            tasks.start_soon(follow)
+            await anyio.wait_all_tasks_blocked()
+            disk._go.set()
+    assert got == [b"bytes"]
+    assert disk.reads == ["key"]
+
+
+async def test_a_load_that_nobody_waits_for_any_more_leaks_nothing(
+    store: TieredStore, disk: StoppableDisk
+) -> None:
+    await put_on_disk(store, **{f"key-{n}": bytes(10 * KiB) for n in range(20)})
+    with disk.stopped():
+        with anyio.move_on_after(0.05) as scope:
+            await store.get_many([f"key-{n}" for n in range(20)])
+        assert scope.cancelled_caught
+    with anyio.fail_after(30):
+        while store.stats().loads_in_flight:
+            await anyio.sleep(0.001)
+    assert store.stats().l1.leases == 0
+    assert all(store._l1.peek(f"key-{n}").users == 1 for n in range(20))  # type: ignore[union-attr]
+    store._l1.clear()
+    assert store.stats().l1.used_bytes == 0
+
+
+async def test_a_cancelled_batch_gives_its_l1_leases_back(
+    store: TieredStore, disk: StoppableDisk
+) -> None:
+    await put_on_disk(store, cold=b"bytes")
+    await store.put("hot", b"bytes")
+    with disk.stopped(), anyio.move_on_after(0.05):
+        await store.get_many(["hot", "cold"])
+    assert store.stats().l1.leases == 0
+
+
+@pytest.mark.parametrize("change", ["put", "delete"])
+async def test_a_load_that_a_change_overtook_never_enters_l1(
+    store: TieredStore, disk: StoppableDisk, change: str
+) -> None:
+    await put_on_disk(store, key=b"old")
+    got: list[bytes | None] = []
+
+    async def ask() -> None:
+        got.append(await store.get_bytes("key"))
+
+    async def do_change() -> None:
+        if change == "put":
+            await store.put("key", b"new")
+        else:
+            await store.delete("key")
+
+    with disk.stopped():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await disk.entered(2)
+            tasks.start_soon(do_change)
+            await anyio.wait_all_tasks_blocked()
+            disk._go.set()
+    assert got[0] in {b"old", b"new", None}
+    expected = b"new" if change == "put" else None
+    assert await store.get_bytes("key") == expected
+    store._l1.clear()
+    assert await store.get_bytes("key") == expected
+
+
+async def test_a_failure_reaches_its_waiters_and_is_not_cached(
+    store: TieredStore, disk: StoppableDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put_on_disk(store, key=b"bytes")
+    with monkeypatch.context() as broken:
+
+        def fail(*args: object) -> int:
+            raise OSError(5, "Input/output error")
+
+        broken.setattr(disk._files, "read", fail)
+        (result,) = await store.get_many(["key"])
+        assert result.status is GetStatus.UNKNOWN
+        assert "Input/output error" in str(result.error)
+        assert result.tier == "disk"
+    assert await store.get_bytes("key") == b"bytes"
+
+
+async def test_a_tier_past_its_deadline_is_skipped_and_its_memory_waits_for_the_worker(
+    store: TieredStore, disk: StoppableDisk
+) -> None:
+    await put_on_disk(store, key=b"k" * (100 * KiB))
+    disk.deadline_s = 0.05
+    with disk.stopped():
+        (result,) = await store.get_many(["key"], sizes=[100 * KiB])
+        assert result.status is GetStatus.UNKNOWN
+        assert "no answer within 0.05 s" in str(result.error)
+        # The worker will still write into that block: nobody gets it before.
+        assert store.stats().blocks_held_by_views == 1
+        held = store.stats().l1.used_bytes
+        await store.put_many([(f"other-{n}", bytes([n]) * (100 * KiB)) for n in range(30)])
+        assert store.stats().l1.used_bytes > held
+    with anyio.fail_after(30):
+        while store.stats().blocks_held_by_views:
+            await anyio.sleep(0.001)
+    with await store.get_many([f"other-{n}" for n in range(30)]) as results:
+        for n, hit in enumerate(results):
+            assert hit.object is None or bytes(hit.object) == bytes([n]) * (100 * KiB)
+
+
+async def test_reading_into_the_callers_memory_is_cancelled_only_when_no_worker_touches_it(
+    store: TieredStore, disk: StoppableDisk
+) -> None:
+    value = b"v" * (1 * MiB)
+    await put_on_disk(store, key=value)
+    out = bytearray(len(value))
+    ended: list[str] = []
+
+    async def read_into() -> None:
+        with anyio.move_on_after(0.05) as scope:
+            await store.get_into("key", out)
+        ended.append("cancelled" if scope.cancel_called else "in time")
+
+    with disk.stopped():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read_into)
+            await disk.entered(2)
+            await anyio.sleep(0.1)  # past the deadline of the caller, whatever the machine's load
+            assert not ended
+            disk._go.set()
+    assert ended == ["cancelled"]
+    assert out == value
+
+
+async def test_a_value_that_changes_size_between_look_up_and_read_is_read_anew(
+    store: TieredStore, disk: StoppableDisk, tmp_path: object
+) -> None:
+    await put_on_disk(store, key=b"four")
+    other = StoppableDisk(disk.path)
+    async with TieredStore(l1="4MiB", l2=[other]) as elsewhere:
+        with disk.stopped():
+            async with anyio.create_task_group() as tasks:
+                got: list[bytes | None] = []
+
+                async def ask() -> None:
+                    got.append(await store.get_bytes("key"))
+
+                tasks.start_soon(ask)
+                await disk.entered(2)
+                await elsewhere.put("key", b"longer")
+                disk._go.set()
+    assert got == [b"longer"]
+    assert disk.reads == ["key", "key"]
+
+
+async def test_a_look_up_for_another_size_does_not_spoil_one_without(
+    store: TieredStore, disk: StoppableDisk
+) -> None:
+    await put_on_disk(store, key=b"bytes")
+    statuses: dict[int | None, GetStatus] = {}
+
+    async def ask(size: int | None) -> None:
+        with await store.get_many(["key"], sizes=[size]) as (result,):
+            statuses[size] = result.status
+
+    with disk.stopped():
+        async with anyio.create_task_group() as tasks:
+            for size in (3, None, 5):
+                tasks.start_soon(ask, size)
+            await anyio.wait_all_tasks_blocked()
+            disk._go.set()
+    assert statuses == {3: GetStatus.REJECTED, None: GetStatus.HIT, 5: GetStatus.HIT}

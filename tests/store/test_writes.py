@@ -1,0 +1,260 @@
+"""Writes: acknowledged by policy, in order for each key, bounded, never lost in silence."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.store.stoppable import StoppableDisk
+from tieredkv import PutStatus, TieredStore, WriteThrough
+from tieredkv.config import KiB, MiB
+from tieredkv.errors import ConfigError
+
+pytestmark = pytest.mark.anyio
+
+
+def two_tiers(path: Path) -> tuple[StoppableDisk, StoppableDisk]:
+    return StoppableDisk(path / "near", name="near"), StoppableDisk(path / "far", name="far")
+
+
+async def test_any_is_met_by_the_first_tier_and_the_rest_is_pending(tmp_path: Path) -> None:
+    near, far = two_tiers(tmp_path)
+    async with TieredStore(l1="4MiB", l2=[near, far]) as store:
+        with far.stopped():
+            result = await store.put("key", b"bytes")
+            assert result.ok
+            assert result.tiers["near"].status is PutStatus.STORED
+            assert result.tiers["far"].status is PutStatus.PENDING
+            assert store.stats().pending_bytes == 5
+        await store._writes.flush()
+        assert store.stats().pending_bytes == 0
+        store._l1.clear()
+        (near_path,) = (Path(near._files._path("key")),)
+        near_path.unlink()
+        lease = await store.get("key")
+        assert lease is not None
+        with lease:
+            assert lease.tier == "far"
+
+
+async def test_all_waits_for_every_tier_and_ends_at_the_first_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = two_tiers(tmp_path)
+    policy = WriteThrough(require="all")
+    async with TieredStore(l1="4MiB", l2=[near, far], write_policy=policy) as store:
+        assert (await store.put("key", b"bytes")).ok
+
+        def fail(*args: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(near._files, "write", fail)
+        with far.stopped():
+            result = await store.put("key", b"bytes")
+        assert not result.ok
+        assert result.tiers["near"].status is PutStatus.FAILED
+        assert "No space left on device (errno 28)" in str(result.tiers["near"].error)
+        assert result.tiers["far"].status is PutStatus.PENDING
+
+
+async def test_none_is_met_by_l1(tmp_path: Path) -> None:
+    disk = StoppableDisk(tmp_path)
+    policy = WriteThrough(require="none")
+    async with TieredStore(l1="4MiB", l2=[disk], write_policy=policy) as store:
+        with disk.stopped():
+            result = await store.put("key", b"bytes")
+            assert result.ok
+            assert result.tiers["disk"].status is PutStatus.PENDING
+    with pytest.raises(ConfigError, match="require='most' must be one of"):
+        WriteThrough(require="most")  # type: ignore[arg-type]
+
+
+async def test_without_l2_tiers_l1_suffices() -> None:
+    async with TieredStore(l1="4MiB") as store:
+        result = await store.put("key", b"bytes")
+        assert result.ok
+        assert list(result.tiers) == ["l1"]
+        assert await store.get_bytes("key") == b"bytes"
+        assert await store.get("other") is None
+
+
+async def test_a_pending_value_is_never_evicted_and_an_ended_one_is_ordinary(
+    tmp_path: Path,
+) -> None:
+    disk = StoppableDisk(tmp_path)
+    policy = WriteThrough(require="none")
+    async with TieredStore(l1="4MiB", l2=[disk], write_policy=policy, max_pending="4MiB") as store:
+        with disk.stopped():
+            await store.put("pending", bytes(1 * MiB))
+            await store.put("second", bytes(1 * MiB))
+            for n in range(20):
+                await store.put(f"other-{n}", bytes(800 * KiB))
+            assert store._l1.peek("pending") is not None
+            assert store._l1.peek("second") is not None
+        await store._writes.flush()
+        for n in range(20):
+            await store.put(f"more-{n}", bytes(800 * KiB))
+            await store._writes.flush()
+        assert store._l1.peek("pending") is None
+
+
+async def test_writes_of_one_key_go_in_order_and_those_overtaken_are_skipped(
+    tmp_path: Path,
+) -> None:
+    disk = StoppableDisk(tmp_path)
+    policy = WriteThrough(require="none")
+    async with TieredStore(l1="4MiB", l2=[disk], write_policy=policy) as store:
+        with disk.stopped():
+            for n in range(10):
+                await store.put("key", b"%d" % n)
+        await store._writes.flush()
+        assert disk.writes == ["key", "key"]
+        store._l1.clear()
+        assert await store.get_bytes("key") == b"9"
+
+
+async def test_a_delete_takes_its_turn_between_puts(tmp_path: Path) -> None:
+    disk = StoppableDisk(tmp_path)
+    policy = WriteThrough(require="none")
+    async with TieredStore(l1="4MiB", l2=[disk], write_policy=policy) as store:
+        for last in ("delete", "put"):
+            with disk.stopped():
+                async with anyio.create_task_group() as tasks:
+                    await store.put("key", b"running")
+                    await store.put("key", b"waiting")
+                    tasks.start_soon(store.delete, "key")
+                    await anyio.wait_all_tasks_blocked()
+                    assert await store.get("key") is None
+                    if last == "put":
+                        await store.put("key", b"after")
+                    disk._go.set()
+            await store._writes.flush()
+            store._l1.clear()
+            assert await store.get_bytes("key") == (b"after" if last == "put" else None)
+        assert disk.writes.count("key") == 3  # running, running, after: none of the waiting
+
+
+async def test_a_tier_with_too_much_pending_is_skipped_if_others_suffice(tmp_path: Path) -> None:
+    near, far = two_tiers(tmp_path)
+    async with TieredStore(l1="16MiB", l2=[near, far], max_pending="2MiB") as store:
+        with far.stopped():
+            results = [await store.put(f"key-{n}", bytes(600 * KiB)) for n in range(4)]
+            far_statuses = [result.tiers["far"].status for result in results]
+            assert all(result.ok for result in results)
+            assert far_statuses == [PutStatus.PENDING] + [PutStatus.SKIPPED] * 3
+            assert results[1].tiers["far"].reason == "busy"
+            assert store.stats().tiers["far"].outcomes["write", "busy"] == 3
+
+
+async def test_a_put_waits_for_room_in_a_tier_that_it_needs(tmp_path: Path) -> None:
+    disk = StoppableDisk(tmp_path)
+    async with TieredStore(l1="16MiB", l2=[disk], max_pending="1MiB") as store:
+        done: list[str] = []
+
+        async def put(key: str) -> None:
+            assert (await store.put(key, bytes(600 * KiB))).ok
+            done.append(key)
+
+        with disk.stopped():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(put, "first")
+                await disk.entered()
+                tasks.start_soon(put, "second")
+                await anyio.wait_all_tasks_blocked()
+                assert disk.writes == ["first"]
+                assert store.stats().pending_bytes == 600 * KiB
+                disk._go.set()
+        assert done == ["first", "second"]
+
+
+async def test_a_put_gives_up_on_a_tier_without_room_after_its_deadline(tmp_path: Path) -> None:
+    disk = StoppableDisk(tmp_path)
+    async with TieredStore(l1="16MiB", l2=[disk], max_pending="1MiB") as store:
+        with disk.stopped():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(store.put, "first", bytes(600 * KiB))
+                await disk.entered()
+                disk.deadline_s = 0.05
+                result = await store.put("second", bytes(600 * KiB))
+                assert not result.ok
+                assert result.tiers["disk"].reason == "busy"
+                disk._go.set()
+
+
+async def test_a_write_past_its_deadline_is_unknown_and_keeps_its_memory(tmp_path: Path) -> None:
+    disk = StoppableDisk(tmp_path)
+    disk.deadline_s = 0.05
+    async with TieredStore(l1="4MiB", l2=[disk]) as store:
+        with disk.stopped():
+            result = await store.put("key", b"k" * (600 * KiB))
+            assert result.tiers["disk"].status is PutStatus.UNKNOWN
+            assert not result.ok
+            store._l1.clear()
+            assert store.stats().blocks_held_by_views == 1
+            disk.deadline_s = 5.0
+            for n in range(10):
+                store._l1.clear()
+                entry = store._l1.reserve(f"other-{n}", 600 * KiB)
+                assert entry is not None
+                store._l1.arena.writable(entry)[:] = bytes([n]) * (600 * KiB + 64)
+                store._l1.arena.drop(entry)
+        with anyio.fail_after(30):
+            while store.stats().blocks_held_by_views:
+                await anyio.sleep(0.001)
+        assert await store.get_bytes("key") == b"k" * (600 * KiB)  # it did land, whole
+
+
+async def test_a_cancelled_put_leaves_its_writes_to_end(tmp_path: Path) -> None:
+    disk = StoppableDisk(tmp_path)
+    async with TieredStore(l1="4MiB", l2=[disk]) as store:
+        with disk.stopped():
+            with anyio.move_on_after(0.05) as scope:
+                await store.put("key", b"bytes")
+            assert scope.cancelled_caught
+            assert store.stats().pending_bytes == 5
+        await store._writes.flush()
+        store._l1.clear()
+        assert await store.get_bytes("key") == b"bytes"
+        assert store.stats().l1.used_bytes == 4096
+
+
+async def test_closing_waits_for_pending_writes(tmp_path: Path) -> None:
+    disk = StoppableDisk(tmp_path)
+    policy = WriteThrough(require="none")
+    store = TieredStore(l1="4MiB", l2=[disk], write_policy=policy)
+    await store.__aenter__()
+    reports = []
+
+    async def close() -> None:
+        reports.append(await store.aclose())
+
+    with disk.stopped():
+        await store.put("key", b"bytes")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(close)
+            await anyio.wait_all_tasks_blocked()
+            assert not reports
+            disk._go.set()
+    assert reports[0].ok
+    assert Path(disk._files._path("key")).exists()
+
+
+async def test_closing_names_what_was_not_written_in_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = StoppableDisk(tmp_path)
+    policy = WriteThrough(require="none")
+    store = TieredStore(l1="4MiB", l2=[disk], write_policy=policy)
+    await store.__aenter__()
+    with disk.stopped():
+        await store.put_many([("a", b"1"), ("b", b"2")])
+        await disk.entered()
+        with caplog.at_level(logging.WARNING):
+            report = await store.aclose(timeout_s=0.05)
+        assert not report.ok
+        assert report.pending == {"disk": ("a", "b")}
+        assert "2 writes to disk unfinished: ('a', 'b')" in caplog.text
+    await disk.aclose()
