@@ -24,7 +24,6 @@ myst_heading_anchors = 2
 autoclass_content = "class"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # else an "Attributes:" section describes fields twice
@@ -36,6 +35,7 @@ nitpick_ignore += [("py:exc", name) for name in dir(builtins)]
 nitpick_ignore_regex = [
     (r"py:.*", rf"{re.escape(root)}\..*") for root in (*sorted(sys.stdlib_module_names), *FOREIGN)
 ]
+nitpick_ignore_regex += [(r"py:obj", r"tieredkv\..*T")]  # type variables
 
 
 def setup(app: Sphinx) -> None:

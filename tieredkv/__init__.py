@@ -2,7 +2,8 @@
 
 from tieredkv.config import L1Config, WriteThrough
 from tieredkv.errors import TieredKVError
-from tieredkv.keys import Key, ObjectKey
+from tieredkv.keys import ALL, Key, ObjectKey
+from tieredkv.observe import L1Stats, StoreStats
 from tieredkv.pool.lease import GetResult, GetResults, MemoryObject
 from tieredkv.results import (
     DeleteResult,
@@ -11,11 +12,14 @@ from tieredkv.results import (
     GetStatus,
     PutResult,
     PutStatus,
+    StatResult,
+    ValueInfo,
     WriteOutcome,
 )
-from tieredkv.store import L1Stats, StoreStats, TieredStore
+from tieredkv.store import Slot, TieredStore
 
 __all__ = [
+    "ALL",
     "DeleteResult",
     "DeleteStatus",
     "FlushReport",
@@ -29,9 +33,12 @@ __all__ = [
     "ObjectKey",
     "PutResult",
     "PutStatus",
+    "Slot",
+    "StatResult",
     "StoreStats",
     "TieredKVError",
     "TieredStore",
+    "ValueInfo",
     "WriteOutcome",
     "WriteThrough",
 ]

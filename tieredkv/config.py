@@ -10,7 +10,6 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -37,8 +36,10 @@ _UNITS: Final = {
     "GB": 1000**3,
     "TB": 1000**4,
 }
-_SIZE_FORM: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+_SIZE_FORM: Final = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)\s*", re.ASCII)
 
+_LARGEST: Final = 2**63 - 1
+_MAX_BLOCKS: Final = 2**31 - 1
 DEFAULT_ALIGNMENT_BYTES: Final = 4 * KiB
 MIN_OVERFLOW_BYTES: Final = 64 * MiB
 
@@ -55,19 +56,17 @@ def parse_size(value: object, *, field: str = "size") -> int:
         ConfigError: Not a size, negative, or a unit with two readings such as ``4G``.
     """
     if isinstance(value, int) and not isinstance(value, bool):
-        if value < 0:
-            raise ConfigError(f"{field}={value} is negative")
-        return value
+        return whole(value, field=field, low=0)
     form = _SIZE_FORM.fullmatch(value) if isinstance(value, str) else None
     if form is None:
         raise ConfigError(f"{field}={value!r} is not a size: give bytes (int) or text like '4GiB'")
     number, unit = form.groups()
     if unit in _UNITS:
-        return int(Decimal(number) * _UNITS[unit])
+        return _scaled(number, _UNITS[unit])
     if (letter := unit.upper()) in {"K", "M", "G", "T"}:
         readings = [name for name in _UNITS if name.upper().startswith(letter)]
         both = " or ".join(
-            f"'{number}{name}' ({int(Decimal(number) * _UNITS[name])} bytes)" for name in readings
+            f"'{number}{name}' ({_scaled(number, _UNITS[name])} bytes)" for name in readings
         )
         raise ConfigError(f"{field}={value!r} has two readings: write {both}")
     if not unit:
@@ -85,6 +84,8 @@ def whole(value: object, *, field: str, low: int, high: int | None = None) -> in
     """
     if not isinstance(value, int) or isinstance(value, bool):
         raise ConfigError(f"{field}={value!r} must be a whole number, not {type(value).__name__}")
+    if abs(value) > _LARGEST:
+        raise ConfigError(f"{field} is an integer of {value.bit_length()} bits, far out of range")
     if value < low or (high is not None and value > high):
         raise ConfigError(f"{field}={value} is outside {_range(low, high)}")
     return value
@@ -98,11 +99,15 @@ def number(value: object, *, field: str, low: float, high: float | None = None) 
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ConfigError(f"{field}={value!r} must be a number, not {type(value).__name__}")
-    if not math.isfinite(value):
-        raise ConfigError(f"{field}={value} must be finite")
-    if value < low or (high is not None and value > high):
+    try:
+        result = float(value)
+    except OverflowError:  # an integer beyond any float
+        result = math.inf
+    if not math.isfinite(result):
+        raise ConfigError(f"{field}={result} must be finite")
+    if result < low or (high is not None and result > high):
         raise ConfigError(f"{field}={value} is outside {_range(low, high)}")
-    return float(value)
+    return result
 
 
 def seconds(value: object, *, field: str) -> float:
@@ -140,6 +145,12 @@ def choice(value: object, *, field: str, choices: Sequence[str]) -> str:
     return value
 
 
+def _scaled(number: str, unit_bytes: int) -> int:
+    digits, _, fraction = number.partition(".")
+    per_unit: int = 10 ** len(fraction)
+    return int(digits + fraction) * unit_bytes // per_unit
+
+
 def _nearest(value: object, names: Sequence[str] | dict[str, int]) -> str:
     matches = difflib.get_close_matches(str(value).lower(), [name.lower() for name in names], n=1)
     return next((f" (did you mean {n!r}?)" for n in names if matches == [n.lower()]), "")
@@ -169,6 +180,20 @@ def _overflow(value: Size) -> int:
     return parse_size(value, field="overflow")
 
 
+def _default_overflow(config: L1Config) -> int:
+    return max(MIN_OVERFLOW_BYTES, config.capacity // 8)
+
+
+def _check_alignment(config: L1Config, attribute: attrs.Attribute[int], value: int) -> None:
+    whole(value, field=attribute.name, low=64, high=GiB)
+    if value & (value - 1):
+        raise ConfigError(f"{attribute.name}={value} must be a power of two")
+    if config.capacity < value:
+        raise ConfigError(f"capacity={config.capacity} is below one block of {value} bytes")
+    if config.capacity // value > _MAX_BLOCKS:
+        raise ConfigError(f"{attribute.name}={value} makes more than 2**31 blocks: raise it")
+
+
 @attrs.frozen(kw_only=True)
 class L1Config:
     """The first tier: a bounded pool of memory in this process.
@@ -179,30 +204,19 @@ class L1Config:
             64 MiB and an eighth of the capacity. 0 turns them off.
         alignment_bytes: Blocks start and end at multiples of this power of two.
         trigger_watermark: Eviction starts when this fraction of the capacity is in use, …
-        eviction_ratio: … and frees this fraction of the capacity (0: only what a put needs).
+        eviction_ratio: … and goes on until this fraction of that is free again; 0: it only ever
+            frees what a put needs.
         lease_warn_s: A lease that is held longer is logged, once.
     """
 
     capacity: int = attrs.field(converter=_capacity)
-    overflow: int = attrs.field(converter=_overflow)
-    alignment_bytes: int = attrs.field(
-        default=DEFAULT_ALIGNMENT_BYTES, validator=_checked(whole, low=64, high=GiB)
+    overflow: int = attrs.field(
+        converter=_overflow, default=attrs.Factory(_default_overflow, takes_self=True)
     )
+    alignment_bytes: int = attrs.field(default=DEFAULT_ALIGNMENT_BYTES, validator=_check_alignment)
     trigger_watermark: float = attrs.field(default=0.8, validator=_checked(number, low=0, high=1))
     eviction_ratio: float = attrs.field(default=0.2, validator=_checked(number, low=0, high=1))
     lease_warn_s: float = attrs.field(default=60.0, validator=_checked(seconds))
-
-    @overflow.default
-    def _default_overflow(self) -> int:
-        return max(MIN_OVERFLOW_BYTES, self.capacity // 8)
-
-    @alignment_bytes.validator
-    def _check_alignment(self, attribute: attrs.Attribute[int], value: int) -> None:
-        whole(value, field=attribute.name, low=64, high=GiB)
-        if value & (value - 1):
-            raise ConfigError(f"{attribute.name}={value} must be a power of two")
-        if self.capacity < value:
-            raise ConfigError(f"capacity={self.capacity} is below one block of {value} bytes")
 
 
 Requirement: TypeAlias = Literal["any", "all", "none"]

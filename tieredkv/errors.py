@@ -3,16 +3,17 @@
 ::
 
     TieredKVError
-    ├── ConfigError                 (ValueError)   a setting that cannot work
-    ├── KeyFormatError              (ValueError)   a key or wire name out of form
-    ├── ValueFormatError            (ValueError)   bytes that cannot be taken as they are
+    ├── ConfigError                 (ValueError) a setting that cannot work
+    ├── KeyFormatError              (ValueError) a key or wire name out of form
+    ├── ValueFormatError            (ValueError) bytes that cannot be taken as they are
     ├── LeaseReleasedError          (RuntimeError) a memory object used after its release
     ├── StoreClosedError            (RuntimeError) the store or backend is not open
-    ├── WrongLoopError              (RuntimeError) called from another event loop than it was opened on
+    ├── WrongLoopError              (RuntimeError) called from another event loop
     ├── PutFailedError              a put that did not meet its requirement; ``.result`` says where
     ├── SizeMismatchError           a value of another size than was asked for
-    ├── MissingDependencyError      a package that a backend needs is absent or unfit
-    └── TierError                   a tier failed; ``.tier`` and ``.operation`` say which and at what
+    ├── OutOfMemoryError            L1 and its overflow have no room for the value
+    ├── MissingDependencyError      (ImportError) a package that a backend needs is absent or unfit
+    └── TierError                   a tier failed; ``.tier`` says which, ``.operation`` at what
         ├── TierUnavailableError    it cannot be reached, or did not answer in time
         └── TierFullError           it has no room
 
@@ -21,7 +22,7 @@ Objects of a wrong *type* raise the built-in ``TypeError``. No message holds a s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from tieredkv.results import PutResult
@@ -31,6 +32,7 @@ __all__ = [
     "KeyFormatError",
     "LeaseReleasedError",
     "MissingDependencyError",
+    "OutOfMemoryError",
     "PutFailedError",
     "SizeMismatchError",
     "StoreClosedError",
@@ -81,7 +83,10 @@ class PutFailedError(TieredKVError):
     def __init__(self, result: PutResult) -> None:
         detail = ", ".join(f"{tier}: {outcome}" for tier, outcome in result.tiers.items())
         super().__init__(f"put of {result.key!r} did not reach the tiers it requires ({detail})")
-        self.result = result
+        self.result: PutResult = result
+
+    def __reduce__(self) -> tuple[type[Self], tuple[PutResult]]:
+        return type(self), (self.result,)
 
 
 class SizeMismatchError(TieredKVError):
@@ -94,8 +99,28 @@ class SizeMismatchError(TieredKVError):
 
     def __init__(self, stored: int, wanted: int) -> None:
         super().__init__(f"the stored value has {stored} bytes, {wanted} were asked for")
-        self.stored = stored
-        self.wanted = wanted
+        self.stored: int = stored
+        self.wanted: int = wanted
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int, int]]:
+        return type(self), (self.stored, self.wanted)
+
+
+class OutOfMemoryError(TieredKVError):
+    """L1 and its overflow have no room for a value that needs memory now.
+
+    Attributes:
+        nbytes: Size of the value.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        super().__init__(
+            f"L1 has no memory for {nbytes} bytes: release leases and views, or give it more"
+        )
+        self.nbytes: int = nbytes
+
+    def __reduce__(self) -> tuple[type[Self], tuple[int]]:
+        return type(self), (self.nbytes,)
 
 
 class MissingDependencyError(TieredKVError, ImportError):
@@ -108,12 +133,17 @@ class TierError(TieredKVError):
     Attributes:
         tier: Name of the tier.
         operation: What it was doing: ``"open"``, ``"read"``, ``"write"``, ``"stat"``, …
+        reason: What went wrong and, where there is one, the remedy.
     """
 
     def __init__(self, tier: str, operation: str, reason: str) -> None:
         super().__init__(f"{tier}: {operation}: {reason}")
-        self.tier = tier
-        self.operation = operation
+        self.tier: str = tier
+        self.operation: str = operation
+        self.reason: str = reason
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str, str]]:
+        return type(self), (self.tier, self.operation, self.reason)
 
 
 class TierUnavailableError(TierError):

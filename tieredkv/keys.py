@@ -6,14 +6,15 @@ names never meet: an `ObjectKey`'s always holds ``@``, a plain string's never do
 
 from __future__ import annotations
 
+import enum
 import re
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
 from tieredkv.errors import KeyFormatError
 
-__all__ = ["MAX_STR_KEY_BYTES", "MAX_WIRE_NAME_BYTES", "Key", "ObjectKey"]
+__all__ = ["ALL", "MAX_STR_KEY_BYTES", "MAX_WIRE_NAME_BYTES", "Key", "ObjectKey", "Tenant"]
 
 MAX_STR_KEY_BYTES: Final = 512
 """Longest `str` key, in bytes of UTF-8 before escaping."""
@@ -82,9 +83,10 @@ class ObjectKey:
             raise KeyFormatError("chunk_hash is empty: at least one byte is needed")
         if self.object_group_id < 0:
             raise KeyFormatError(f"object_group_id {self.object_group_id} is negative")
-        name = (
-            f"{self.model_name}@{self.kv_rank:08x}@{self.object_group_id:x}@{self.chunk_hash.hex()}"
-        )
+        # A subclass of str or int may format as something else than was checked above.
+        model, salt = str.__str__(self.model_name), str.__str__(self.cache_salt)
+        rank, group = int(self.kv_rank), int(self.object_group_id)
+        name = f"{model}@{rank:08x}@{group:x}@{self.chunk_hash.hex()}"
         if self.cache_salt:
             if unfit := _UNFIT_IN_SALT.search(self.cache_salt):
                 raise KeyFormatError(f"cache_salt {self.cache_salt!r} must not hold {unfit[0]!r}")
@@ -92,7 +94,7 @@ class ObjectKey:
                 raise KeyFormatError(
                     f"cache_salt has {len(self.cache_salt)} characters, at most {MAX_SALT_CHARS}"
                 )
-            name = f"{name}@{self.cache_salt}"
+            name = f"{name}@{salt}"
         if len(name) > MAX_WIRE_NAME_BYTES // 4 and len(name.encode()) > MAX_WIRE_NAME_BYTES:
             raise KeyFormatError(
                 f"the key's wire name has {len(name.encode())} bytes, at most {MAX_WIRE_NAME_BYTES}"
@@ -144,6 +146,17 @@ class ObjectKey:
 
 Key: TypeAlias = ObjectKey | str
 """What a caller names a value by."""
+
+
+class _All(enum.Enum):
+    ALL = "all tenants"
+
+
+ALL: Final = _All.ALL
+"""Every tenant, where a call may be about one: no tenant is called so."""
+
+Tenant: TypeAlias = str | Literal[_All.ALL]
+"""A tenant's name, ``""`` for keys without one, or `ALL`."""
 
 
 def wire_name_of(key: Key) -> str:

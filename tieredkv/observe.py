@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -14,8 +14,10 @@ __all__ = [
     "Counts",
     "EventKind",
     "Histogram",
+    "L1Stats",
     "Listener",
     "Listeners",
+    "StoreStats",
     "Subscription",
 ]
 
@@ -178,3 +180,37 @@ class Counts:
         twin.outcomes, twin.nbytes = dict(self.outcomes), dict(self.nbytes)
         twin.latency = {name: histogram.copy() for name, histogram in self.latency.items()}
         return twin
+
+
+@attrs.frozen(kw_only=True)
+class L1Stats:
+    """Figures of L1 at one moment; bytes are those of memory blocks, but for `hit_bytes`."""
+
+    objects: int
+    used_bytes: int
+    capacity_bytes: int
+    overflow_used_bytes: int
+    hits: int
+    misses: int
+    hit_bytes: int
+    evicted: int
+    leases: int
+
+
+@attrs.frozen(kw_only=True)
+class StoreStats:
+    """Figures of a store at one moment, detached from it.
+
+    Attributes:
+        l1: The first tier.
+        tiers: L2 tier → its counters since the store was opened.
+        blocks_held_by_views: Blocks that nothing but a reader's view keeps from being used again.
+        pending_bytes: Bytes of writes without an outcome yet, over all tiers.
+        loads_in_flight: Keys that are being loaded.
+    """
+
+    l1: L1Stats
+    tiers: Mapping[str, Counts]
+    blocks_held_by_views: int
+    pending_bytes: int
+    loads_in_flight: int

@@ -24,6 +24,7 @@ __all__ = [
     "PutStatus",
     "ReadOutcome",
     "StatOutcome",
+    "StatResult",
     "ValueInfo",
     "WriteOutcome",
 ]
@@ -203,6 +204,25 @@ class ValueInfo:
 
     nbytes: int
     tier: str
+
+
+@attrs.frozen
+class StatResult:
+    """What is known of one key.
+
+    Attributes:
+        key: The key as it was given.
+        status: HIT, MISS or UNKNOWN.
+        info: With HIT, the value's size and tier.
+        tier: With HIT, the tier that holds it; else the one that `error` is about, or None.
+        error: Why it is UNKNOWN.
+    """
+
+    key: Key
+    status: GetStatus
+    info: ValueInfo | None = None
+    tier: str | None = None
+    error: TieredKVError | None = None
 
 
 @attrs.frozen

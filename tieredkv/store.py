@@ -1,93 +1,74 @@
-"""`TieredStore`: L1 in front of an ordered list of backends. Composition only."""
+"""`TieredStore`: L1 in front of an ordered list of backends. The facade: checks, then delegates."""
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import anyio
-import attrs
 
 from tieredkv.backends.base import Backend
-from tieredkv.config import L1Config, Size, WriteThrough, boolean, choice, parse_size, seconds
+from tieredkv.config import (
+    L1Config,
+    Size,
+    WriteThrough,
+    boolean,
+    choice,
+    parse_size,
+    seconds,
+    whole,
+)
 from tieredkv.errors import (
     ConfigError,
     StoreClosedError,
+    TieredKVError,
     TierUnavailableError,
     ValueFormatError,
     WrongLoopError,
 )
 from tieredkv.frames import now_ms
-from tieredkv.keys import Key, wire_name_of
-from tieredkv.observe import Counts, Listener, Listeners, Subscription
-from tieredkv.pool.lease import GetResult, GetResults, MemoryObject
+from tieredkv.keys import ALL, Key, Tenant, wire_name_of
+from tieredkv.observe import Listener, Listeners, StoreStats, Subscription
+from tieredkv.pool.lease import GetResults, MemoryObject
 from tieredkv.results import (
-    DeleteOutcome,
     DeleteResult,
-    DeleteStatus,
     FlushReport,
     GetStatus,
     PutResult,
+    StatResult,
+    ValueInfo,
     merge_deletes,
 )
-from tieredkv.tasks import Detached
+from tieredkv.tiers.assembly import Assembly
 from tieredkv.tiers.buffers import flat_target, flat_value
-from tieredkv.tiers.chain import Chain
 from tieredkv.tiers.framing import Framing, Integrity
-from tieredkv.tiers.inflight import InFlight, Load
 from tieredkv.tiers.memory import MemoryTier
-from tieredkv.tiers.pacing import Pacer
-from tieredkv.tiers.puts import NewValue, Puts
-from tieredkv.tiers.reads import Reads
-from tieredkv.tiers.tier import Tier
-from tieredkv.tiers.writes import Writes
+from tieredkv.tiers.puts import NewValue
 
-__all__ = ["L1Stats", "StoreStats", "TieredStore"]
-
-_log: Final = logging.getLogger(__name__)
+__all__ = ["Slot", "TieredStore"]
 
 OnPutFailure: TypeAlias = Literal["return", "raise"]
 
-_PENDING_SHARE_OF_L1: Final = 4
-_L1: Final = MemoryTier.name
+_PENDING_SHARE_OF_L1 = 4
 
 
-@attrs.frozen(kw_only=True)
-class L1Stats:
-    """Figures of L1 at one moment; bytes are those of memory blocks, but for `hit_bytes`."""
-
-    objects: int
-    used_bytes: int
-    capacity_bytes: int
-    overflow_used_bytes: int
-    hits: int
-    misses: int
-    hit_bytes: int
-    evicted: int
-    leases: int
-
-
-@attrs.frozen(kw_only=True)
-class StoreStats:
-    """Figures of a store at one moment, detached from it.
+class Slot:
+    """Memory of L1 that the caller fills, from `TieredStore.reserve`.
 
     Attributes:
-        l1: The first tier.
-        tiers: L2 tier → its counters since the store was opened.
-        blocks_held_by_views: Blocks that nothing but a reader's view keeps from being used again.
-        pending_bytes: Bytes of writes without an outcome yet, over all tiers.
-        loads_in_flight: Keys that are being loaded.
+        view: Writable bytes of the value, format ``"B"``. What is in them at first is undefined.
+            Writing through it after the block was left is undefined, too.
+        result: The put's outcome; None until the block was left.
     """
 
-    l1: L1Stats
-    tiers: Mapping[str, Counts]
-    blocks_held_by_views: int
-    pending_bytes: int
-    loads_in_flight: int
+    __slots__ = ("result", "view")
+
+    def __init__(self, view: memoryview) -> None:
+        self.view = view
+        self.result: PutResult | None = None
 
 
 class TieredStore:
@@ -135,7 +116,7 @@ class TieredStore:
         for backend in backends:
             if not isinstance(backend, Backend):
                 raise TypeError(f"l2 holds a {type(backend).__name__}, which is not a Backend")
-        names = [_L1, *(backend.name for backend in backends)]
+        names = [MemoryTier.name, *(backend.name for backend in backends)]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ConfigError(f"l2: the name {twice.pop()!r} is taken; give the backend another")
         choice(integrity, field="integrity", choices=("checksum", "size"))
@@ -143,7 +124,7 @@ class TieredStore:
         self._fail_open = boolean(fail_open, field="fail_open")
         self._raise_on_failure = on_put_failure == "raise"
         self._policy = write_policy or WriteThrough()
-        self._tiers = [Tier(backend) for backend in backends]
+        self._backends = backends
         self._framing = Framing(integrity)
         default_pending = self._config.capacity // _PENDING_SHARE_OF_L1
         self._max_pending = (
@@ -151,7 +132,8 @@ class TieredStore:
         )
         self._listeners = Listeners()
         self._opened = False
-        self._thread_id: int | None = None  # that of the event loop, while open
+        self._open: Assembly | None = None
+        self._thread_id = 0  # that of the event loop
 
     # -- opening and closing ---------------------------------------------------------------------
 
@@ -164,38 +146,25 @@ class TieredStore:
         if self._opened:
             raise StoreClosedError("a store is opened once: make a new one")
         self._opened = True
+        parts = Assembly(
+            self._config,
+            self._backends,
+            self._framing,
+            self._listeners,
+            policy=self._policy,
+            max_pending_bytes=self._max_pending,
+        )
         opened: list[Backend] = []
         try:
-            for tier in self._tiers:
-                await tier.backend.open()
-                opened.append(tier.backend)
+            for backend in self._backends:
+                await backend.open()
+                opened.append(backend)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 for backend in reversed(opened):
                     await backend.aclose()
             raise
-        self._l1 = MemoryTier(self._config, self._listeners, room_bytes=self._framing.room_bytes)
-        self._detached = Detached()
-        self._pacer = Pacer()
-        self._inflight = InFlight()
-        chain = Chain(
-            self._tiers,
-            self._l1,
-            self._framing,
-            drop_corrupt=self._drop_corrupt,
-            settle=self._settle,
-        )
-        self._reads = Reads(self._l1, chain, self._inflight, self._detached, self._pacer)
-        self._writes = Writes(
-            self._tiers,
-            self._l1.arena,
-            self._framing,
-            self._detached,
-            policy=self._policy,
-            max_pending_bytes=self._max_pending,
-        )
-        self._puts = Puts(self._l1, self._writes, self._inflight, self._pacer)
-        self._thread_id = threading.get_ident()
+        self._open, self._thread_id = parts, threading.get_ident()
         return self
 
     async def __aexit__(
@@ -206,10 +175,14 @@ class TieredStore:
     ) -> None:
         await self.aclose()
 
+    async def flush(self, timeout_s: float = 10.0) -> FlushReport:
+        """Wait until every write has its outcome; return what is pending after `timeout_s`."""
+        return await self._parts().flush(seconds(timeout_s, field="timeout_s"))
+
     async def aclose(self, timeout_s: float = 10.0) -> FlushReport:
         """Wait for pending writes, close the backends, drop L1; twice is fine.
 
-        Leases that are out stay valid.
+        Leases that are out stay valid. Cancellation does not cut it short.
 
         Args:
             timeout_s: How long to wait for the writes, and again for the backends.
@@ -218,29 +191,18 @@ class TieredStore:
             What was not written in time, by tier; it is logged, too.
         """
         seconds(timeout_s, field="timeout_s")
-        if self._thread_id is None:
+        if self._open is None:
             return FlushReport({})
-        self._check()
-        self._thread_id = None
-        with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(timeout_s):
-                await self._writes.flush()
-            report = self._writes.report()
-            for tier, names in report.pending.items():
-                _log.warning("closed with %d writes to %s unfinished: %s", len(names), tier, names)
-            with anyio.move_on_after(timeout_s) as scope:
-                await self._detached.gather([tier.backend.aclose for tier in self._tiers])
-            if scope.cancelled_caught:
-                _log.warning("closed while a backend was still closing")
-            self._l1.clear()
-        return report
+        parts = self._parts()
+        self._open = None
+        return await parts.aclose(timeout_s)
 
     # -- reading ---------------------------------------------------------------------------------
 
     async def get(self, key: Key, *, size: int | None = None) -> MemoryObject | None:
         """Return a lease of a value, or None: there are no bytes for you now.
 
-        An L1 hit does not give way to other tasks, but after each millisecond of hits.
+        A hit in L1 does not give way to other tasks, but after each millisecond of hits.
 
         Args:
             key: The key.
@@ -251,15 +213,20 @@ class TieredStore:
             TypeError: The key is neither an `ObjectKey` nor a `str`.
             TierUnavailableError: With ``fail_open=False``, a tier that may have it did not answer.
         """
-        self._check()
+        parts = self._parts()
         name = wire_name_of(key)
-        if self._pacer.due:
-            await self._pacer.pause()
-        result = self._reads.from_l1(key, name, size)
+        if parts.pacer.due:
+            await parts.pacer.pause()
+        result = parts.reads.from_l1(key, name, size)
         if result is None:
-            (result,) = await self._reads.get_many((key,), (name,), (size,))
-        self._require_known(result)
+            (result,) = await parts.reads.get_many((key,), (name,), (size,))
+            self._require_known(result.status, result.tier, result.error)
         return result.object
+
+    def get_nowait(self, key: Key, *, size: int | None = None) -> MemoryObject | None:
+        """Return a lease of a value that L1 holds, or None. Raises for wrong keys as `get` does."""
+        result = self._parts().reads.from_l1(key, wire_name_of(key), size)
+        return None if result is None else result.object
 
     async def get_many(
         self, keys: Iterable[Key], *, sizes: Iterable[int | None] | None = None
@@ -275,13 +242,13 @@ class TieredStore:
             TypeError: A key is neither an `ObjectKey` nor a `str`.
             ValueError: `sizes` has another length than `keys`.
         """
-        self._check()
+        parts = self._parts()
         keys = list(keys)
         names = [wire_name_of(key) for key in keys]
         known = [None] * len(keys) if sizes is None else list(sizes)
         if len(known) != len(keys):
             raise ValueError(f"{len(known)} sizes for {len(keys)} keys")
-        return GetResults(await self._reads.get_many(keys, names, known))
+        return GetResults(await parts.reads.get_many(keys, names, known))
 
     async def get_bytes(self, key: Key) -> bytes | None:
         """Return a copy of a value, or None. Raises as `get` does."""
@@ -306,17 +273,31 @@ class TieredStore:
             Exception: As `get`.
         """
         (result,) = await self.get_into_many([(key, out)])
-        self._require_known(result)
+        self._require_known(result.status, result.tier, result.error)
         return flat_target(out).nbytes if result.status is GetStatus.HIT else None
 
     async def get_into_many(self, items: Iterable[tuple[Key, object]]) -> GetResults:
         """Do as `get_into` for several keys; one result a key, none with a lease."""
-        self._check()
+        parts = self._parts()
         pairs = list(items)
-        names = [wire_name_of(key) for key, _ in pairs]
-        outs = [flat_target(out) for _, out in pairs]
         keys = [key for key, _ in pairs]
-        return GetResults(await self._reads.get_into_many(keys, names, outs))
+        names = [wire_name_of(key) for key in keys]
+        outs = [flat_target(out) for _, out in pairs]
+        return GetResults(await parts.reads.get_into_many(keys, names, outs))
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    async def stat(self, key: Key) -> ValueInfo | None:
+        """Return a value's size and first tier, or None. Raises as `get` does."""
+        (result,) = await self.stat_many([key])
+        self._require_known(result.status, result.tier, result.error)
+        return result.info
+
+    async def stat_many(self, keys: Iterable[Key]) -> list[StatResult]:
+        """Return what is known of each key, in order, without reading values."""
+        parts = self._parts()
+        keys = list(keys)
+        return await parts.lookups.stat_many(keys, [wire_name_of(key) for key in keys])
 
     async def exists(self, key: Key) -> bool:
         """Return whether some tier holds a value. Raises as `get` does."""
@@ -324,17 +305,34 @@ class TieredStore:
 
     async def exists_many(self, keys: Iterable[Key]) -> list[bool]:
         """Return whether some tier holds a value, for each key. Raises as `get` does."""
-        self._check()
-        names = [wire_name_of(key) for key in keys]
-        loads = {name: Load(name, None) for name in names if self._l1.peek(name) is None}
-        for tier in self._tiers:
-            left = [load for load in loads.values() if load.status is not GetStatus.HIT]
-            outcomes = await tier.stat_many([load.name for load in left])
-            for load, outcome in zip(left, outcomes, strict=True):
-                load.note(tier.name, outcome.status, outcome.error)
-        for load in loads.values():
-            self._require_known(GetResult(load.name, load.status, None, load.tier, load.error))
-        return [name not in loads or loads[name].status is GetStatus.HIT for name in names]
+        results = await self.stat_many(keys)
+        for result in results:
+            self._require_known(result.status, result.tier, result.error)
+        return [result.status is GetStatus.HIT for result in results]
+
+    async def match_prefix(self, keys: Iterable[Key]) -> int:
+        """Return how many of the leading keys some tier holds. Raises as `get` does."""
+        found = await self.exists_many(keys)
+        return found.index(False) if False in found else len(found)
+
+    async def keys(
+        self, tier: str, *, prefix: str = "", tenant: Tenant = ALL
+    ) -> AsyncIterator[Key]:
+        """Iterate over the keys of one tier, in no order.
+
+        Args:
+            tier: ``"l1"``, or the name of a backend that can list.
+            prefix: What the wire names begin with.
+            tenant: Keys of this tenant only; ``""`` for keys without one.
+
+        Raises:
+            ConfigError: There is no such tier, or it cannot list.
+            TierError: The listing broke off.
+        """
+        parts = self._parts()
+        self._require_listable(tier)
+        async for key in parts.lookups.keys(tier, prefix, tenant):
+            yield key
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -362,7 +360,7 @@ class TieredStore:
         self, items: Iterable[tuple[Key, object]], *, ttl_s: float | None = None
     ) -> list[PutResult]:
         """Do as `put` for several values; one result an item, in order."""
-        self._check()
+        parts = self._parts()
         expires_ms = 0
         if ttl_s is not None:
             expires_ms = now_ms() + max(1, round(seconds(ttl_s, field="ttl_s") * 1000))
@@ -370,20 +368,42 @@ class TieredStore:
         values: list[NewValue] = []
         for key, value in pairs:
             name, source = wire_name_of(key), flat_value(value)
-            if source.nbytes > self._l1.largest_bytes:
-                raise ValueFormatError(
-                    f"the value of {key!r} has {source.nbytes} bytes; L1 takes at most "
-                    f"{self._l1.largest_bytes}: give l1 or its overflow more capacity"
-                )
+            self._require_room(parts, key, source.nbytes)
             values.append(NewValue(name, source, ttl_s, expires_ms))
-        outcomes = await self._puts.put_many(values)
+        outcomes = await parts.puts.put_many(values)
         results = [
-            PutResult(key, ok, tiers) for (key, _), (ok, tiers) in zip(pairs, outcomes, strict=True)
+            PutResult(key, outcome.ok, outcome.tiers)
+            for (key, _), outcome in zip(pairs, outcomes, strict=True)
         ]
         if self._raise_on_failure:
             for result in results:
                 result.raise_for_status()
         return results
+
+    @asynccontextmanager
+    async def reserve(self, key: Key, size: int) -> AsyncIterator[Slot]:
+        """Fill a value in place: yields a `Slot`, puts its bytes when the block is left.
+
+        Nobody sees the value before; an exception in the block drops it.
+
+        Args:
+            key: The key.
+            size: Bytes of the value.
+
+        Raises:
+            OutOfMemoryError: L1 has no room, also after a second of waiting.
+            Exception: As `put`.
+        """
+        parts = self._parts()
+        name = wire_name_of(key)
+        self._require_room(parts, key, whole(size, field="size", low=0))
+        async with parts.puts.reserve(name, size) as reservation:
+            slot = Slot(reservation.view)
+            yield slot
+        if reservation.outcomes is not None:
+            slot.result = PutResult(key, reservation.outcomes.ok, reservation.outcomes.tiers)
+            if self._raise_on_failure:
+                slot.result.raise_for_status()
 
     async def delete(self, key: Key) -> DeleteResult:
         """Remove a value from every tier; readers keep their bytes."""
@@ -394,83 +414,54 @@ class TieredStore:
 
         A call that is cancelled leaves the deletes to run their course.
         """
-        self._check()
-        keys = list(keys)
-        names = list(dict.fromkeys(wire_name_of(key) for key in keys))
-        outcomes: dict[str, dict[str, DeleteOutcome]] = {}
-        with self._inflight.changing(names):
-            for name in names:
-                gone = self._l1.discard(name)
-                status = DeleteStatus.DELETED if gone else DeleteStatus.ABSENT
-                outcomes[name] = {_L1: DeleteOutcome(status)}
-            writers = self._writes.writers
-            answers = await self._detached.gather(
-                partial(writer.delete_many, names) for writer in writers
+        parts = self._parts()
+        names = [(key, wire_name_of(key)) for key in keys]
+        outcomes = await parts.delete_many(list(dict.fromkeys(name for _, name in names)))
+        return [
+            DeleteResult(
+                key,
+                merge_deletes(outcome.status for outcome in outcomes[name].values()),
+                outcomes[name],
             )
-            for writer, answer in zip(writers, answers, strict=True):
-                for name, outcome in zip(names, answer, strict=True):
-                    outcomes[name][writer.tier.name] = outcome
-        results = []
-        for key in keys:
-            tiers = outcomes[wire_name_of(key)]
-            merged = merge_deletes(outcome.status for outcome in tiers.values())
-            results.append(DeleteResult(key, merged, tiers))
-        return results
+            for key, name in names
+        ]
 
     # -- watching --------------------------------------------------------------------------------
 
     def stats(self) -> StoreStats:
         """Return the store's figures at this moment."""
-        self._check()
-        l1, arena = self._l1, self._l1.arena
-        arena.drain()
-        return StoreStats(
-            l1=L1Stats(
-                objects=len(l1),
-                used_bytes=arena.used_bytes,
-                capacity_bytes=arena.capacity_bytes,
-                overflow_used_bytes=arena.overflow_used_bytes,
-                hits=l1.hits,
-                misses=l1.misses,
-                hit_bytes=l1.hit_bytes,
-                evicted=l1.evicted,
-                leases=len(l1.leases),
-            ),
-            tiers={tier.name: tier.counts.copy() for tier in self._tiers},
-            blocks_held_by_views=arena.held_blocks,
-            pending_bytes=sum(writer.pending_bytes for writer in self._writes.writers),
-            loads_in_flight=len(self._inflight),
-        )
+        return self._parts().stats()
 
     def subscribe(self, listener: Listener) -> Subscription:
         """Call `listener` with the events of L1 until the subscription is cancelled."""
         return self._listeners.subscribe(listener)
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- checking --------------------------------------------------------------------------------
 
-    def _check(self) -> None:
-        if self._thread_id is None:
+    def _parts(self) -> Assembly:
+        if self._open is None:
             raise StoreClosedError("the store is not open: use it inside `async with`")
         if self._thread_id != threading.get_ident():
             raise WrongLoopError("the store belongs to the event loop on which it was opened")
+        return self._open
 
-    def _require_known(self, result: GetResult) -> None:
-        if result.status is GetStatus.UNKNOWN and not self._fail_open:
-            error = result.error
+    def _require_known(
+        self, status: GetStatus, tier: str | None, error: TieredKVError | None
+    ) -> None:
+        if status is GetStatus.UNKNOWN and not self._fail_open:
             if isinstance(error, TierUnavailableError):
                 raise error
-            raise TierUnavailableError(result.tier or "l2", "read", str(error))
+            raise TierUnavailableError(tier or "l2", "read", str(error))
 
-    def _settle(self, load: Load) -> None:
-        self._inflight.end(load)
-        load.settle(self._l1.arena)
+    @staticmethod
+    def _require_room(parts: Assembly, key: Key, nbytes: int) -> None:
+        if nbytes > parts.l1.largest_bytes:
+            raise ValueFormatError(
+                f"the value of {key!r} has {nbytes} bytes; L1 takes at most "
+                f"{parts.l1.largest_bytes}: give l1 or its overflow more capacity"
+            )
 
-    def _drop_corrupt(self, tier: Tier, name: str) -> None:
-        """Delete a copy that failed its check, in order with the writes of its key."""
-        _log.warning("%s: the copy of %r is corrupt and is dropped", tier.name, name)
-        writer = next(writer for writer in self._writes.writers if writer.tier is tier)
-
-        async def drop(names: Sequence[str]) -> None:
-            await writer.delete_many(names)
-
-        self._detached.spawn(drop, (name,))
+    def _require_listable(self, tier: str) -> None:
+        listable = [MemoryTier.name]
+        listable += [b.name for b in self._backends if b.capabilities.listable]
+        choice(tier, field="tier", choices=listable)

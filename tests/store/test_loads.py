@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from tests.store.inside import inside, users
 from tests.store.stoppable import StoppableDisk
 from tieredkv import GetStatus, TieredStore
 from tieredkv.config import KiB, MiB
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 async def put_on_disk(store: TieredStore, **values: bytes) -> None:
     await store.put_many(values.items())
-    store._l1.clear()
+    inside(store).l1.clear()
 
 
 async def test_one_load_serves_all_who_ask(store: TieredStore, disk: StoppableDisk) -> None:
@@ -34,7 +35,7 @@ async def test_one_load_serves_all_who_ask(store: TieredStore, disk: StoppableDi
     assert got == [b"bytes"] * 64
     assert disk.reads == ["key"]
     assert store.stats().l1.leases == 0
-    assert store._l1.peek("key").users == 1  # type: ignore[union-attr]
+    assert users(store, "key") == 1
 
 
 async def test_a_leader_that_is_cancelled_hands_over(
@@ -70,8 +71,8 @@ async def test_a_load_that_nobody_waits_for_any_more_leaks_nothing(
         while store.stats().loads_in_flight:
             await anyio.sleep(0.001)
     assert store.stats().l1.leases == 0
-    assert all(store._l1.peek(f"key-{n}").users == 1 for n in range(20))  # type: ignore[union-attr]
-    store._l1.clear()
+    assert all(users(store, f"key-{n}") == 1 for n in range(20))
+    inside(store).l1.clear()
     assert store.stats().l1.used_bytes == 0
 
 
@@ -111,7 +112,7 @@ async def test_a_load_that_a_change_overtook_never_enters_l1(
     assert got[0] in {b"old", b"new", None}
     expected = b"new" if change == "put" else None
     assert await store.get_bytes("key") == expected
-    store._l1.clear()
+    inside(store).l1.clear()
     assert await store.get_bytes("key") == expected
 
 

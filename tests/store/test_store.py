@@ -12,6 +12,7 @@ import anyio
 import numpy as np
 import pytest
 
+from tests.store.inside import inside, users
 from tests.store.stoppable import StoppableDisk
 from tieredkv import GetStatus, L1Config, ObjectKey, PutStatus, TieredStore, WriteThrough
 from tieredkv.backends import DiskBackend
@@ -35,7 +36,7 @@ KEY = ObjectKey("llama", 0xFF, b"\x00\x01\x02\x03")
 
 
 def evict_all(store: TieredStore) -> None:
-    store._l1.clear()
+    inside(store).l1.clear()
 
 
 async def test_a_value_comes_back_from_l1_and_after_eviction_from_disk(store: TieredStore) -> None:
@@ -77,7 +78,7 @@ async def test_every_path_of_reading_gives_the_same_bytes(tmp_path: Path, integr
             assert await store.get_into("key", out) == len(value)
             assert out == value
             if from_disk:
-                assert not len(store._l1)  # a read into the caller's memory does not fill L1
+                assert not len(inside(store).l1)  # a read into the caller's memory does not fill L1
             assert await store.get_bytes("key") == value
             if from_disk:
                 evict_all(store)
@@ -143,7 +144,7 @@ async def test_the_last_put_wins_also_within_a_batch(store: TieredStore) -> None
     assert [result.tiers["l1"].status for result in results] == [PutStatus.STORED] * 3
     assert results[2].ok
     assert await store.get_bytes("key") == b"third"
-    await store._writes.flush()
+    await store.flush()
     evict_all(store)
     assert await store.get_bytes("key") == b"third"
 
@@ -249,7 +250,9 @@ async def test_bare_stores_read_what_framed_ones_wrote_but_not_the_other_way(
         (result,) = await store.get_many(["bare"])
         assert result.status is GetStatus.MISS
         assert store.stats().tiers["disk"].outcomes["read", "foreign"] == 1
-        assert [name.name async for name in store._tiers[0].backend.list_names("bare")] == ["bare"]
+        assert [name.name async for name in inside(store).tiers[0].backend.list_names("bare")] == [
+            "bare"
+        ]
 
 
 async def test_a_corrupt_copy_is_never_served_and_is_dropped(
@@ -264,7 +267,7 @@ async def test_a_corrupt_copy_is_never_served_and_is_dropped(
     with await store.get_many(["good", "bad"]) as results:
         assert [result.status for result in results] == [GetStatus.HIT, GetStatus.CORRUPT]
         assert results[1].tier == "disk"
-    await store._writes.flush()
+    await store.flush()
     assert not file.exists()
     (result,) = await store.get_many(["bad"])
     assert result.status is GetStatus.MISS
@@ -386,7 +389,7 @@ async def test_leases_may_be_released_in_another_thread(store: TieredStore) -> N
     thread.start()
     thread.join()
     assert store.stats().l1.leases == 0
-    assert store._l1.peek("key").users == 1  # type: ignore[union-attr]
+    assert users(store, "key") == 1
 
 
 async def test_events_are_told_and_a_listener_that_raises_harms_nobody(
@@ -457,7 +460,7 @@ async def test_a_backend_that_cannot_open_stops_the_store_and_closes_the_others(
 ) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"")
-    with pytest.raises(Exception, match="Not a directory|File exists") as caught:
+    with pytest.raises(Exception, match=r"Not a directory|File exists") as caught:
         async with TieredStore(l1="4MiB", l2=[disk, DiskBackend(file, name="broken")]):
             raise AssertionError("opened")
     assert "broken: open" in str(caught.value)

@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.store.inside import inside
 from tests.store.stoppable import StoppableDisk
 from tieredkv import PutStatus, TieredStore, WriteThrough
 from tieredkv.config import KiB, MiB
@@ -29,9 +30,9 @@ async def test_any_is_met_by_the_first_tier_and_the_rest_is_pending(tmp_path: Pa
             assert result.tiers["near"].status is PutStatus.STORED
             assert result.tiers["far"].status is PutStatus.PENDING
             assert store.stats().pending_bytes == 5
-        await store._writes.flush()
+        await store.flush()
         assert store.stats().pending_bytes == 0
-        store._l1.clear()
+        inside(store).l1.clear()
         (near_path,) = (Path(near._files._path("key")),)
         near_path.unlink()
         lease = await store.get("key")
@@ -92,13 +93,13 @@ async def test_a_pending_value_is_never_evicted_and_an_ended_one_is_ordinary(
             await store.put("second", bytes(1 * MiB))
             for n in range(20):
                 await store.put(f"other-{n}", bytes(800 * KiB))
-            assert store._l1.peek("pending") is not None
-            assert store._l1.peek("second") is not None
-        await store._writes.flush()
+            assert inside(store).l1.peek("pending") is not None
+            assert inside(store).l1.peek("second") is not None
+        await store.flush()
         for n in range(20):
             await store.put(f"more-{n}", bytes(800 * KiB))
-            await store._writes.flush()
-        assert store._l1.peek("pending") is None
+            await store.flush()
+        assert inside(store).l1.peek("pending") is None
 
 
 async def test_writes_of_one_key_go_in_order_and_those_overtaken_are_skipped(
@@ -110,9 +111,9 @@ async def test_writes_of_one_key_go_in_order_and_those_overtaken_are_skipped(
         with disk.stopped():
             for n in range(10):
                 await store.put("key", b"%d" % n)
-        await store._writes.flush()
+        await store.flush()
         assert disk.writes == ["key", "key"]
-        store._l1.clear()
+        inside(store).l1.clear()
         assert await store.get_bytes("key") == b"9"
 
 
@@ -131,8 +132,8 @@ async def test_a_delete_takes_its_turn_between_puts(tmp_path: Path) -> None:
                     if last == "put":
                         await store.put("key", b"after")
                     disk._go.set()
-            await store._writes.flush()
-            store._l1.clear()
+            await store.flush()
+            inside(store).l1.clear()
             assert await store.get_bytes("key") == (b"after" if last == "put" else None)
         assert disk.writes.count("key") == 3  # running, running, after: none of the waiting
 
@@ -192,15 +193,15 @@ async def test_a_write_past_its_deadline_is_unknown_and_keeps_its_memory(tmp_pat
             result = await store.put("key", b"k" * (600 * KiB))
             assert result.tiers["disk"].status is PutStatus.UNKNOWN
             assert not result.ok
-            store._l1.clear()
+            inside(store).l1.clear()
             assert store.stats().blocks_held_by_views == 1
             disk.deadline_s = 5.0
             for n in range(10):
-                store._l1.clear()
-                entry = store._l1.reserve(f"other-{n}", 600 * KiB)
+                inside(store).l1.clear()
+                entry = inside(store).l1.reserve(f"other-{n}", 600 * KiB)
                 assert entry is not None
-                store._l1.arena.writable(entry)[:] = bytes([n]) * (600 * KiB + 64)
-                store._l1.arena.drop(entry)
+                inside(store).l1.arena.writable(entry)[:] = bytes([n]) * (600 * KiB + 64)
+                inside(store).l1.arena.drop(entry)
         with anyio.fail_after(30):
             while store.stats().blocks_held_by_views:
                 await anyio.sleep(0.001)
@@ -215,8 +216,8 @@ async def test_a_cancelled_put_leaves_its_writes_to_end(tmp_path: Path) -> None:
                 await store.put("key", b"bytes")
             assert scope.cancelled_caught
             assert store.stats().pending_bytes == 5
-        await store._writes.flush()
-        store._l1.clear()
+        await store.flush()
+        inside(store).l1.clear()
         assert await store.get_bytes("key") == b"bytes"
         assert store.stats().l1.used_bytes == 4096
 

@@ -9,7 +9,8 @@ an extent that one of them left is usually in just that class: without this look
 1025 pages holds 664 of 1024 after 30,000 replacements, with it all of them.
 
 Boundary tags (Knuth, The Art of Computer Programming 1, 2.5) lie in an array of their own, never in
-the arena: its first and last page number of an extent hold its length, negative when it is free.
+the arena. A block has its length at its first page; a free extent has its length, negated, at its
+first and at its last; all other pages have 0.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ class Allocator:
     def __init__(self, num_pages: int) -> None:
         if not 0 < num_pages < 2**31:
             raise ValueError(f"num_pages={num_pages} is outside 1..{2**31 - 1}")
-        self.num_pages = num_pages
-        self.free_pages = num_pages
-        # Zero pages of anonymous memory cost nothing until a block begins or ends there.
-        self._tags = memoryview(mmap.mmap(-1, num_pages * _TAG_BYTES)).cast("i")
+        self.num_pages: int = num_pages
+        self.free_pages: int = num_pages
+        # Anonymous memory costs nothing until a block begins or ends there; private, so that a
+        # forked child cannot touch its parent's.
+        tags = mmap.mmap(-1, num_pages * _TAG_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._tags = memoryview(tags).cast("i")
         self._free: dict[int, dict[int, int]] = {}  # class → {first page: pages}
         self._nonempty = 0  # bit c is set when class c has an extent
         self._link(0, num_pages)
@@ -61,7 +64,7 @@ class Allocator:
         extent = self._remove(first, size_class)
         if extent > pages:
             self._link(first + pages, extent - pages)
-        self._tags[first] = self._tags[first + pages - 1] = pages
+        self._tags[first] = pages
         self.free_pages -= pages
         return first
 
@@ -72,10 +75,10 @@ class Allocator:
             ValueError: No such block is out: freed twice, or never allocated.
         """
         tags = self._tags
-        last = first + pages - 1
-        if tags[first] != pages or tags[last] != pages:
+        if pages < 1 or not 0 <= first < self.num_pages or tags[first] != pages:
             raise ValueError(f"no block of {pages} pages at page {first} is allocated")
-        tags[first] = tags[last] = 0
+        tags[first] = 0
+        last = first + pages - 1
         self.free_pages += pages
         if first > 0 and (before := -tags[first - 1]) > 0:
             first -= before

@@ -20,7 +20,8 @@ held       0, but a view is alive        holds the value; counted in `Arena.held
 free       0, and no view is alive       belongs to the allocator (or, overflow, to nobody)
 =========  ============================  ====================================================
 
-Everything here runs on the event loop, but for `Arena.view` and `Arena.drop_later`.
+Everything here runs on the event loop, but for `Arena.view` and `Arena.drop_later`, and nothing
+here is ever called from a finalizer, but for the latter.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Arena:
         self._alignment = alignment_bytes
         pages = capacity_bytes // alignment_bytes
         self.capacity_bytes = pages * alignment_bytes
-        self.overflow_bytes = overflow_bytes
+        self.overflow_bytes = overflow_bytes // alignment_bytes * alignment_bytes
         self.room_bytes = room_bytes
         self.overflow_used_bytes = 0
         self.held_bytes = 0
@@ -116,7 +117,6 @@ class Arena:
         self._dead: deque[_ExporterRef] = deque()
         self._dropped: deque[Entry] = deque()
         self._exporting = threading.Lock()
-        self._thread_id = threading.get_ident()
 
     @property
     def used_bytes(self) -> int:
@@ -145,8 +145,9 @@ class Arena:
         size = self.block_bytes(nbytes)
         if self.overflow_used_bytes + size > self.overflow_bytes:
             return None
+        entry = Entry(name, nbytes, _anonymous(size))
         self.overflow_used_bytes += size
-        return Entry(name, nbytes, _anonymous(size))
+        return entry
 
     def drop(self, entry: Entry) -> None:
         """Take one user away; the last one gives the memory up."""
@@ -162,18 +163,15 @@ class Arena:
             self._reap()
 
     def drop_later(self, entry: Entry) -> None:
-        """Take one user away, inside the garbage collector or in another thread; settled later."""
+        """Take one user away as soon as the event loop comes to `drain`.
+
+        From any thread, and from inside the garbage collector, which may interrupt the loop in the
+        middle of anything here.
+        """
         self._dropped.append(entry)
 
-    def drop_from(self, entry: Entry) -> None:
-        """Take one user away, in any thread: at once on the event loop's, elsewhere later."""
-        if threading.get_ident() == self._thread_id:
-            self.drop(entry)
-        else:
-            self._dropped.append(entry)
-
     def drain(self) -> None:
-        """Settle what other threads and the garbage collector have let go of."""
+        """Settle what was dropped, and free the blocks whose last view has gone."""
         while self._dropped:
             self.drop(self._dropped.popleft())
         self._reap()

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, overload
+from typing import TYPE_CHECKING, Final, NoReturn, Self, overload
 
 from tieredkv.errors import LeaseReleasedError
 from tieredkv.results import GetStatus
@@ -29,36 +29,41 @@ class LeaseBook:
     def __init__(self, warn_s: float) -> None:
         self._warn_s = warn_s
         self._taken: dict[int, tuple[float, str, int]] = {}
+        self._told: dict[int, None] = {}  # those out of `_taken` that were warned of
         self._next_look = 0.0
 
     def __len__(self) -> int:
-        return len(self._taken)
+        return len(self._taken) + len(self._told)
 
     def enter(self, lease: MemoryObject, name: str, nbytes: int) -> None:
-        """Note that a lease begins."""
-        self._taken[id(lease)] = (time.monotonic(), name, nbytes)
+        """Note that a lease begins; now and then, warn of those that have lasted too long."""
+        now = time.monotonic()
+        self._taken[id(lease)] = (now, name, nbytes)
+        if now >= self._next_look:
+            self._next_look = now + self._warn_s / 4
+            self._look(now)
 
     def leave(self, lease_id: int) -> None:
         """Note that a lease has ended; safe in any thread and inside the garbage collector."""
-        self._taken.pop(lease_id, None)
+        if self._taken.pop(lease_id, None) is None:
+            self._told.pop(lease_id, None)
 
-    def look(self) -> None:
-        """Warn of each lease that is older than `warn_s`; cheap when called often."""
-        now = time.monotonic()
-        if now < self._next_look:
-            return
-        self._next_look = now + self._warn_s / 4
-        for lease_id, (taken, name, nbytes) in list(self._taken.items()):
+    def _look(self, now: float) -> None:
+        # The garbage collector may call `leave` at any point here, but not within the copy.
+        for lease_id, (taken, name, nbytes) in self._taken.copy().items():
             age = now - taken
             if age < self._warn_s:
                 return  # the rest is younger
+            self._told[lease_id] = None
+            if self._taken.pop(lease_id, None) is None:  # it has just ended
+                self._told.pop(lease_id, None)
+                continue
             _log.warning(
                 "the lease of %r (%d bytes) has been held for %.0f s; release it to free memory",
                 name,
                 nbytes,
                 age,
             )
-            self._taken.pop(lease_id, None)
 
 
 class MemoryObject:
@@ -68,7 +73,7 @@ class MemoryObject:
     memory is used again only when the lease *and* every view of it are gone. So drop the views too.
 
     A lease that is forgotten is reclaimed by the garbage collector, with a `ResourceWarning`.
-    Releasing and dropping are safe in any thread.
+    Releasing and dropping are safe in any thread, and in finalizers.
 
     Attributes:
         key: The key as it was given.
@@ -124,7 +129,7 @@ class MemoryObject:
         if entry is None:
             raise self._released()
         self._book.leave(id(self))
-        self._arena.drop_from(entry)
+        self._arena.drop_later(entry)
 
     def __enter__(self) -> Self:
         return self
@@ -150,6 +155,9 @@ class MemoryObject:
                 source=self,
                 stacklevel=2,
             )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a lease cannot be copied or pickled: take bytes(lease)")
 
     def __repr__(self) -> str:
         state = "released" if self._entry is None else f"{self.nbytes} bytes from {self.tier}"

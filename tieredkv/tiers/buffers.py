@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pickle import PickleBuffer
+from typing import Final
 
 from tieredkv.errors import ValueFormatError
 
 __all__ = ["flat_target", "flat_value"]
+
+_FIELD_NAMES: Final = re.compile(":[^:]*:")  # in a format of the struct kind
 
 
 def flat_value(value: object) -> memoryview:
@@ -37,13 +41,17 @@ def _view(source: object, what: str) -> memoryview:
         raise TypeError(f"{what} is bytes, not str: encode it")
     try:
         view = memoryview(source)  # type: ignore[arg-type]  # decided by the attempt
-    except TypeError:
+    except (TypeError, ValueError, BufferError):
         remedy = ""
         if type(source).__module__.partition(".")[0] == "torch":
             remedy = ": use t.contiguous().view(torch.uint8).numpy()"
+        elif hasattr(source, "dtype"):
+            remedy = ": use x.view(np.uint8)"
         raise TypeError(
             f"{what} is an object with the buffer protocol, not {type(source).__name__}{remedy}"
         ) from None
+    if "O" in _FIELD_NAMES.sub("", view.format):
+        raise ValueFormatError(f"{what} must hold bytes, not references to Python objects")
     if not view.c_contiguous:
         raise ValueFormatError(f"{what} must be C-contiguous: pass np.ascontiguousarray(x)")
     # PickleBuffer flattens every format and rank, also those that memoryview.cast refuses.

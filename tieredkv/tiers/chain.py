@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from tieredkv.errors import SizeMismatchError, TieredKVError
+from tieredkv.errors import OutOfMemoryError, SizeMismatchError, TieredKVError
 from tieredkv.frames import TRAILER_BYTES
 from tieredkv.results import GetStatus, ReadOutcome
 
@@ -170,7 +170,9 @@ class Chain:
             else:
                 entry = self._l1.reserve(name, wanted.nbytes)
                 if entry is None:
-                    wanted.load.note(self._l1.name, GetStatus.REJECTED, self._no_memory())
+                    wanted.load.note(
+                        self._l1.name, GetStatus.REJECTED, OutOfMemoryError(wanted.nbytes)
+                    )
                     left.append(wanted)
                     continue
                 block = arena.writable(entry)
@@ -210,7 +212,7 @@ class Chain:
         elif entry is not None and check.payload_bytes != entry.nbytes:
             entry = self._cut(entry, check.payload_bytes)
             if entry is None:
-                status, error = GetStatus.REJECTED, self._no_memory()
+                status, error = GetStatus.REJECTED, OutOfMemoryError(wanted.nbytes)
         if entry is not None and status is GetStatus.HIT:
             entry.generation, entry.expires_ms = check.generation, check.expires_ms
             load.entry = entry
@@ -255,7 +257,3 @@ class Chain:
             arena.writable(head)[:payload_bytes] = arena.writable(entry)[:payload_bytes]
         arena.drop(entry)
         return head
-
-    @staticmethod
-    def _no_memory() -> TieredKVError:
-        return TieredKVError("L1 has no memory for it: release leases, or give it more")

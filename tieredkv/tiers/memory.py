@@ -56,6 +56,7 @@ class MemoryTier:
         self._index: dict[str, Entry] = {}
         self._policy: EvictionPolicy = LRU()
         self._listeners = listeners
+        self._trims = config.eviction_ratio > 0
         self._high_bytes = int(config.trigger_watermark * self.arena.capacity_bytes)
         self._low_bytes = int(self._high_bytes * (1 - config.eviction_ratio))
         self._trimming = False
@@ -79,6 +80,7 @@ class MemoryTier:
 
     def find(self, name: str) -> Entry | None:
         """Return a resident value's entry and count the access."""
+        self.arena.drain()
         entry = self._index.get(name)
         if entry is None or (entry.expires_ms and self.peek(name) is None):
             self.misses += 1
@@ -100,7 +102,6 @@ class MemoryTier:
 
         What the pool cannot take goes to the overflow; such an entry cannot be admitted.
         """
-        self.leases.look()
         entry = self.arena.allocate(name, nbytes)
         if entry is not None:
             return entry
@@ -158,12 +159,14 @@ class MemoryTier:
         self._listeners.emit("deleted", self.name, (name,), (nbytes,))
         return True
 
-    def clear(self) -> int:
-        """Remove all values; return how many there were."""
-        names = list(self._index)
-        for name in names:
+    def names(self) -> list[str]:
+        """Return the wire names of all resident values."""
+        return list(self._index)
+
+    def clear(self) -> None:
+        """Remove all values."""
+        for name in self.names():
             self.discard(name)
-        return len(names)
 
     @property
     def _free_bytes(self) -> int:
@@ -177,7 +180,7 @@ class MemoryTier:
         occupied = self.arena.used_bytes - self.arena.held_bytes
         if occupied > self._high_bytes:
             self._trimming = True
-        if self._trimming and self._low_bytes < self._high_bytes:
+        if self._trimming and self._trims:
             self._trimming = occupied > self._low_bytes and bool(self._evict(2 * admitted_bytes))
 
     def _evict(self, wanted_bytes: int) -> int:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from tieredkv.config import MiB
+from tieredkv.errors import OutOfMemoryError
 from tieredkv.results import PutStatus, WriteOutcome
 
 if TYPE_CHECKING:
-    from tieredkv.pool.arena import Entry
     from tieredkv.tiers.inflight import InFlight
     from tieredkv.tiers.memory import MemoryTier
     from tieredkv.tiers.pacing import Pacer
     from tieredkv.tiers.writes import Put, Writes
 
-__all__ = ["NewValue", "Puts"]
+__all__ = ["NewValue", "PutOutcomes", "Puts", "Reservation"]
 
 _SUBMIT_BYTES: Final = 16 * MiB
 
@@ -39,6 +39,29 @@ class NewValue:
     expires_ms: int
 
 
+@attrs.frozen
+class PutOutcomes:
+    """How a put ended: whether the policy's requirement is met, and each tier's outcome."""
+
+    ok: bool
+    tiers: dict[str, WriteOutcome]
+
+
+class Reservation:
+    """Memory that the caller fills.
+
+    Attributes:
+        view: Writable bytes of the value, format ``"B"``; what is in them at first is undefined.
+        outcomes: How the put ended; None before.
+    """
+
+    __slots__ = ("outcomes", "view")
+
+    def __init__(self, view: memoryview) -> None:
+        self.view = view
+        self.outcomes: PutOutcomes | None = None
+
+
 class Puts:
     """Puts values of one store."""
 
@@ -49,10 +72,8 @@ class Puts:
         self._pacer = pacer
         self._generation = 0
 
-    async def put_many(
-        self, values: Sequence[NewValue]
-    ) -> list[tuple[bool, dict[str, WriteOutcome]]]:
-        """Return for each value whether the policy's requirement is met, and every outcome.
+    async def put_many(self, values: Sequence[NewValue]) -> list[PutOutcomes]:
+        """Store values; one outcome a value, in order.
 
         A caller that is cancelled leaves what has begun to run its course.
         """
@@ -62,23 +83,21 @@ class Puts:
         with ExitStack() as barred:
             try:
                 for value in values:
-                    entry = self._l1.reserve(value.name, value.source.nbytes)
+                    nbytes = value.source.nbytes
+                    entry = self._l1.reserve(value.name, nbytes)
                     if entry is None or ready_bytes >= _SUBMIT_BYTES:
                         await self._submit(ready)
                         ready_bytes = 0
                     if entry is None:
-                        entry = await self._l1.reserve_soon(value.name, value.source.nbytes)
+                        entry = await self._l1.reserve_soon(value.name, nbytes)
                     if entry is None:
                         puts.append(None)
                         continue
                     put = self._writes.put(entry, value.ttl_s)
                     ready.append(put)
-                    ready_bytes += entry.nbytes
-                    await self._fill(entry, value)
-                    if not self._l1.admit(entry):
-                        self._l1.discard(value.name)  # what L1 has is older
-                        barred.enter_context(self._inflight.changing((value.name,)))
-                    self._inflight.outdate(value.name)
+                    ready_bytes += nbytes
+                    await self._pacer.copy(self._l1.arena.writable(entry), value.source)
+                    self._commit(put, value.expires_ms, barred)
                     puts.append(put)
                 await self._submit(ready)
             finally:
@@ -89,6 +108,45 @@ class Puts:
                     await waiting.wait()
             return [self._outcome(put) for put in puts]
 
+    @asynccontextmanager
+    async def reserve(self, name: str, nbytes: int) -> AsyncIterator[Reservation]:
+        """Hand out memory for a value; it is put when the block is left without an exception.
+
+        Raises:
+            OutOfMemoryError: There is none, also after a second of waiting.
+        """
+        entry = await self._l1.reserve_soon(name, nbytes)
+        if entry is None:
+            raise OutOfMemoryError(nbytes)
+        reservation = Reservation(self._l1.arena.writable(entry)[:nbytes])
+        try:
+            yield reservation
+        except BaseException:
+            self._l1.arena.drop(entry)
+            raise
+        put = self._writes.put(entry, None)
+        ready = [put]
+        with ExitStack() as barred:
+            try:
+                self._commit(put, 0, barred)
+                await self._submit(ready)
+            finally:
+                for left in ready:
+                    self._l1.arena.drop(left.entry)
+            await put.wait()
+            reservation.outcomes = self._outcome(put)
+
+    def _commit(self, put: Put, expires_ms: int, barred: ExitStack) -> None:
+        """Make a filled entry the value of its name."""
+        entry = put.entry
+        self._generation = max(self._generation + 1, time.time_ns() // 1000)
+        entry.generation = self._generation
+        entry.expires_ms = expires_ms
+        if not self._l1.admit(entry):
+            self._l1.discard(entry.name)  # what L1 has is older
+            barred.enter_context(self._inflight.changing((entry.name,)))
+        self._inflight.outdate(entry.name)
+
     async def _submit(self, ready: list[Put]) -> None:
         """Hand puts to the writers, who use the entries from now on, and empty the list."""
         await self._writes.submit(ready)
@@ -96,16 +154,9 @@ class Puts:
             self._l1.arena.drop(put.entry)
         ready.clear()
 
-    async def _fill(self, entry: Entry, value: NewValue) -> None:
-        target = self._l1.arena.writable(entry)
-        await self._pacer.copy(target, value.source)
-        self._generation = max(self._generation + 1, time.time_ns() // 1000)
-        entry.generation = self._generation
-        entry.expires_ms = value.expires_ms
-
-    def _outcome(self, put: Put | None) -> tuple[bool, dict[str, WriteOutcome]]:
+    def _outcome(self, put: Put | None) -> PutOutcomes:
         if put is None:
             not_tried = {writer.tier.name: _NOT_TRIED for writer in self._writes.writers}
-            return False, {self._l1.name: _NO_MEMORY, **not_tried}
-        outcomes = {self._l1.name: _STORED if put.in_l1 else _IN_OVERFLOW, **put.outcomes}
-        return put.met, outcomes
+            return PutOutcomes(ok=False, tiers={self._l1.name: _NO_MEMORY, **not_tried})
+        in_l1 = _STORED if put.in_l1 else _IN_OVERFLOW
+        return PutOutcomes(put.met, {self._l1.name: in_l1, **put.outcomes})

@@ -49,9 +49,9 @@ class Tier:
     """
 
     def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.name = backend.name
-        self.counts = Counts()
+        self.backend: Backend = backend
+        self.name: str = backend.name
+        self.counts: Counts = Counts()
         self._failing = False
 
     async def read_many(
@@ -96,6 +96,13 @@ class Tier:
             names,
             lambda error: DeleteOutcome(DeleteStatus.UNKNOWN, error),
         )
+
+    async def aclose(self) -> None:
+        """Close the backend; what it raises is logged."""
+        try:
+            await self.backend.aclose()
+        except Exception:  # noqa: BLE001 - a third party's backend
+            _log.exception("%s: closing failed", self.name)
 
     async def _ask(
         self,

@@ -1,0 +1,156 @@
+"""An open store's parts, put together; closing them in order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from tieredkv.observe import L1Stats, StoreStats
+from tieredkv.results import DeleteOutcome, DeleteStatus, FlushReport
+from tieredkv.tasks import Detached
+from tieredkv.tiers.chain import Chain
+from tieredkv.tiers.inflight import InFlight, Load
+from tieredkv.tiers.lookups import Lookups
+from tieredkv.tiers.memory import MemoryTier
+from tieredkv.tiers.pacing import Pacer
+from tieredkv.tiers.puts import Puts
+from tieredkv.tiers.reads import Reads
+from tieredkv.tiers.tier import Tier
+from tieredkv.tiers.writes import Writes
+
+if TYPE_CHECKING:
+    from tieredkv.backends.base import Backend
+    from tieredkv.config import L1Config, WriteThrough
+    from tieredkv.observe import Listeners
+    from tieredkv.tiers.framing import Framing
+
+__all__ = ["Assembly"]
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Assembly:
+    """The parts of a store between open and close.
+
+    Attributes:
+        l1: The first tier.
+        tiers: The L2 tiers, in order.
+        pacer: When to give way to other tasks.
+        reads: The read side.
+        puts: The write side.
+        lookups: Questions about what is there.
+    """
+
+    def __init__(
+        self,
+        l1: L1Config,
+        backends: Sequence[Backend],
+        framing: Framing,
+        listeners: Listeners,
+        *,
+        policy: WriteThrough,
+        max_pending_bytes: int,
+    ) -> None:
+        self.l1 = MemoryTier(l1, listeners, room_bytes=framing.room_bytes)
+        self.tiers = [Tier(backend) for backend in backends]
+        self.pacer = Pacer()
+        self._detached = Detached()
+        self._inflight = InFlight()
+        self._writes = Writes(
+            self.tiers,
+            self.l1.arena,
+            framing,
+            self._detached,
+            policy=policy,
+            max_pending_bytes=max_pending_bytes,
+        )
+        chain = Chain(
+            self.tiers,
+            self.l1,
+            framing,
+            drop_corrupt=self._drop_corrupt,
+            settle=self._settle,
+        )
+        self.reads = Reads(self.l1, chain, self._inflight, self._detached, self.pacer)
+        self.puts = Puts(self.l1, self._writes, self._inflight, self.pacer)
+        self.lookups = Lookups(self.l1, self.tiers, framing)
+
+    async def delete_many(self, names: Sequence[str]) -> dict[str, dict[str, DeleteOutcome]]:
+        """Delete distinct names everywhere; returns name → tier → outcome.
+
+        From L1 at once, from each L2 tier in order with the writes of the same key. A caller that
+        is cancelled leaves the deletes to run their course.
+        """
+        outcomes: dict[str, dict[str, DeleteOutcome]] = {}
+        with self._inflight.changing(names):
+            for name in names:
+                gone = self.l1.discard(name)
+                status = DeleteStatus.DELETED if gone else DeleteStatus.ABSENT
+                outcomes[name] = {self.l1.name: DeleteOutcome(status)}
+            writers = self._writes.writers
+            answers = await self._detached.gather(
+                partial(writer.delete_many, names) for writer in writers
+            )
+            for writer, answer in zip(writers, answers, strict=True):
+                for name, outcome in zip(names, answer, strict=True):
+                    outcomes[name][writer.tier.name] = outcome
+        return outcomes
+
+    async def flush(self, timeout_s: float) -> FlushReport:
+        """Wait for the pending writes; return what is still pending after `timeout_s`."""
+        with anyio.move_on_after(timeout_s):
+            await self._writes.flush()
+        return self._writes.report()
+
+    async def aclose(self, timeout_s: float) -> FlushReport:
+        """Wait for the pending writes, close the backends, drop L1's index. Never cancelled."""
+        with anyio.CancelScope(shield=True):
+            report = await self.flush(timeout_s)
+            for tier, names in report.pending.items():
+                _log.warning("closed with %d writes to %s unfinished: %s", len(names), tier, names)
+            with anyio.move_on_after(timeout_s) as scope:
+                await self._detached.gather([tier.aclose for tier in self.tiers])
+            if scope.cancelled_caught:
+                _log.warning("closed while a backend was still closing")
+            self.l1.clear()
+        return report
+
+    def stats(self) -> StoreStats:
+        """Return the figures of this moment."""
+        l1, arena = self.l1, self.l1.arena
+        arena.drain()
+        return StoreStats(
+            l1=L1Stats(
+                objects=len(l1),
+                used_bytes=arena.used_bytes,
+                capacity_bytes=arena.capacity_bytes,
+                overflow_used_bytes=arena.overflow_used_bytes,
+                hits=l1.hits,
+                misses=l1.misses,
+                hit_bytes=l1.hit_bytes,
+                evicted=l1.evicted,
+                leases=len(l1.leases),
+            ),
+            tiers={tier.name: tier.counts.copy() for tier in self.tiers},
+            blocks_held_by_views=arena.held_blocks,
+            pending_bytes=sum(writer.pending_bytes for writer in self._writes.writers),
+            loads_in_flight=len(self._inflight),
+        )
+
+    def _settle(self, load: Load) -> None:
+        self._inflight.end(load)
+        load.settle(self.l1.arena)
+
+    def _drop_corrupt(self, tier: Tier, name: str) -> None:
+        """Delete a copy that failed its check, in order with the writes of its key."""
+        _log.warning("%s: the copy of %r is corrupt and is dropped", tier.name, name)
+        writer = next(writer for writer in self._writes.writers if writer.tier is tier)
+
+        async def drop(names: Sequence[str]) -> None:
+            await writer.delete_many(names)
+
+        self._detached.spawn(drop, (name,))

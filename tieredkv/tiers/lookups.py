@@ -1,0 +1,74 @@
+"""Questions that are answered without reading values: what is there, and under which names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
+
+from tieredkv.errors import KeyFormatError
+from tieredkv.keys import ALL, Key, Tenant, key_of, tenant_of
+from tieredkv.results import GetStatus, StatResult, ValueInfo, merge_reads
+
+if TYPE_CHECKING:
+    from tieredkv.tiers.framing import Framing
+    from tieredkv.tiers.memory import MemoryTier
+    from tieredkv.tiers.tier import Tier
+
+__all__ = ["Lookups"]
+
+
+class Lookups:
+    """Looks names up in all tiers of one store."""
+
+    def __init__(self, l1: MemoryTier, tiers: Sequence[Tier], framing: Framing) -> None:
+        self._l1 = l1
+        self._tiers = tiers
+        self._framing = framing
+
+    async def stat_many(self, keys: Sequence[Key], names: Sequence[str]) -> list[StatResult]:
+        """Return one result a key, in order; each tier is asked for what those above have not.
+
+        An L2 tier answers for what is stored under the name, which it does not read.
+        """
+        results: dict[str, StatResult] = {}
+        for key, name in zip(keys, names, strict=True):
+            entry = self._l1.peek(name)
+            if entry is None:
+                results[name] = StatResult(key, GetStatus.MISS)
+            else:
+                info = ValueInfo(entry.nbytes, self._l1.name)
+                results[name] = StatResult(key, GetStatus.HIT, info, self._l1.name)
+        for tier in self._tiers:
+            left = [name for name, result in results.items() if result.status is not GetStatus.HIT]
+            outcomes = await tier.stat_many(left)
+            for name, outcome in zip(left, outcomes, strict=True):
+                status, nbytes = outcome.status, None
+                if status is GetStatus.HIT:
+                    nbytes = self._framing.payload_bytes(outcome.stored_bytes)
+                    status = GetStatus.MISS if nbytes is None else status
+                before = results[name]
+                if merge_reads((before.status, status)) is not before.status:
+                    found = None if nbytes is None else ValueInfo(nbytes, tier.name)
+                    results[name] = StatResult(before.key, status, found, tier.name, outcome.error)
+        return [results[name] for name in names]
+
+    async def keys(self, tier: str, prefix: str, tenant: Tenant) -> AsyncIterator[Key]:
+        """Iterate over the keys of one tier; names there that are not ours are passed over."""
+        async for name in self.names(tier, prefix, tenant):
+            yield key_of(name)
+
+    async def names(self, tier: str, prefix: str, tenant: Tenant) -> AsyncIterator[str]:
+        """Iterate over the wire names of one tier that are ours."""
+        if tier == self._l1.name:
+            for name in self._l1.names():
+                if name.startswith(prefix) and tenant in (ALL, tenant_of(name)):
+                    yield name
+            return
+        backend = next(t.backend for t in self._tiers if t.name == tier)
+        async for stored in backend.list_names(prefix):
+            try:
+                key_of(stored.name)
+            except KeyFormatError:
+                continue
+            if tenant in (ALL, tenant_of(stored.name)):
+                yield stored.name
