@@ -138,11 +138,11 @@ class FrameCheck:
         self._trailer = trailer
         self._hasher: xxhash.xxh3_64 | None = None
         self._fed = 0
-        self.floor = floor
-        self.generation = 0
-        self.expires_ms = 0
-        self.payload_bytes = payload.nbytes
-        self.reason = ""
+        self.floor: int = floor
+        self.generation: int = 0
+        self.expires_ms: int = 0
+        self.payload_bytes: int = payload.nbytes
+        self.reason: str = ""
 
     def feed(self, landed: memoryview) -> None:
         """Digest the next bytes of the payload, in order, while they are still in the cache.
@@ -207,11 +207,11 @@ class SizeCheck:
         """
         self._name = wire_name
         self._landed = landed
-        self.floor = floor
-        self.generation = 0
-        self.expires_ms = 0
-        self.payload_bytes = landed.nbytes
-        self.reason = ""
+        self.floor: int = floor
+        self.generation: int = 0
+        self.expires_ms: int = 0
+        self.payload_bytes: int = landed.nbytes
+        self.reason: str = ""
 
     def feed(self, landed: memoryview) -> None:
         """Do nothing: there is nothing to digest."""

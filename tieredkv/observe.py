@@ -113,8 +113,8 @@ class Histogram:
 
     def __init__(self) -> None:
         self._buckets: dict[int, int] = {}
-        self.count = 0
-        self.total_s = 0.0
+        self.count: int = 0
+        self.total_s: float = 0.0
 
     def record(self, duration_s: float, times: int = 1) -> None:
         """Count a duration, as that of `times` operations."""

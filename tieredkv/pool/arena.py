@@ -72,12 +72,12 @@ class Entry:
     )
 
     def __init__(self, name: str, nbytes: int, place: int | mmap.mmap) -> None:
-        self.name = name
-        self.nbytes = nbytes
+        self.name: str = name
+        self.nbytes: int = nbytes
         self.place: int | mmap.mmap | None = place
-        self.generation = 0
-        self.expires_ms = 0
-        self.users = 1
+        self.generation: int = 0
+        self.expires_ms: int = 0
+        self.users: int = 1
         self._exporter: _ExporterRef | None = None
         self._view: memoryview | None = None
 
@@ -103,11 +103,11 @@ class Arena:
     ) -> None:
         self._alignment = alignment_bytes
         pages = capacity_bytes // alignment_bytes
-        self.capacity_bytes = pages * alignment_bytes
-        self.overflow_bytes = overflow_bytes // alignment_bytes * alignment_bytes
-        self.room_bytes = room_bytes
-        self.overflow_used_bytes = 0
-        self.held_bytes = 0
+        self.capacity_bytes: int = pages * alignment_bytes
+        self.overflow_bytes: int = overflow_bytes // alignment_bytes * alignment_bytes
+        self.room_bytes: int = room_bytes
+        self.overflow_used_bytes: int = 0
+        self.held_bytes: int = 0
         self._region = _anonymous(self.capacity_bytes)
         self._allocator = Allocator(pages)
         self._types: dict[int, type[ctypes.Array[ctypes.c_char]]] = {}

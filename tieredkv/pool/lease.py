@@ -88,9 +88,9 @@ class MemoryObject:
         self._entry: Entry | None = entry
         self._arena = arena
         self._book = book
-        self.key = key
-        self.tier = tier
-        self.nbytes = entry.nbytes
+        self.key: Key = key
+        self.tier: str = tier
+        self.nbytes: int = entry.nbytes
         book.enter(self, entry.name, entry.nbytes)
 
     @property
@@ -188,11 +188,11 @@ class GetResult:
         tier: str | None = None,
         error: TieredKVError | None = None,
     ) -> None:
-        self.key = key
-        self.status = status
-        self.object = object
-        self.tier = tier
-        self.error = error
+        self.key: Key = key
+        self.status: GetStatus = status
+        self.object: MemoryObject | None = object
+        self.tier: str | None = tier
+        self.error: TieredKVError | None = error
 
     def __repr__(self) -> str:
         detail = f" from {self.tier}" if self.tier else ""

@@ -55,9 +55,9 @@ class Assembly:
         policy: WriteThrough,
         max_pending_bytes: int,
     ) -> None:
-        self.l1 = MemoryTier(l1, listeners, room_bytes=framing.room_bytes)
-        self.tiers = [Tier(backend) for backend in backends]
-        self.pacer = Pacer()
+        self.l1: MemoryTier = MemoryTier(l1, listeners, room_bytes=framing.room_bytes)
+        self.tiers: list[Tier] = [Tier(backend) for backend in backends]
+        self.pacer: Pacer = Pacer()
         self._detached = Detached()
         self._inflight = InFlight()
         self._writes = Writes(
@@ -75,9 +75,9 @@ class Assembly:
             drop_corrupt=self._drop_corrupt,
             settle=self._settle,
         )
-        self.reads = Reads(self.l1, chain, self._inflight, self._detached, self.pacer)
-        self.puts = Puts(self.l1, self._writes, self._inflight, self.pacer)
-        self.lookups = Lookups(self.l1, self.tiers, framing)
+        self.reads: Reads = Reads(self.l1, chain, self._inflight, self._detached, self.pacer)
+        self.puts: Puts = Puts(self.l1, self._writes, self._inflight, self.pacer)
+        self.lookups: Lookups = Lookups(self.l1, self.tiers, framing)
 
     async def delete_many(self, names: Sequence[str]) -> dict[str, dict[str, DeleteOutcome]]:
         """Delete distinct names everywhere; returns name → tier → outcome.

@@ -47,8 +47,8 @@ class Framing:
     """
 
     def __init__(self, integrity: Integrity) -> None:
-        self.framed = integrity == "checksum"
-        self.room_bytes = TRAILER_BYTES if self.framed else 0
+        self.framed: bool = integrity == "checksum"
+        self.room_bytes: int = TRAILER_BYTES if self.framed else 0
 
     def payload_bytes(self, stored_bytes: int) -> int | None:
         """Return the payload of a value stored with this size; None if it cannot be a frame."""

@@ -38,15 +38,15 @@ class Load:
     __slots__ = ("_done", "current", "entry", "error", "joined", "name", "size", "status", "tier")
 
     def __init__(self, name: str, size: int | None) -> None:
-        self.name = name
-        self.size = size
-        self.current = True
-        self.status = GetStatus.MISS
+        self.name: str = name
+        self.size: int | None = size
+        self.current: bool = True
+        self.status: GetStatus = GetStatus.MISS
         self.tier: str | None = None
         self.error: TieredKVError | None = None
         self.entry: Entry | None = None
         self._done = anyio.Event()
-        self.joined = 0
+        self.joined: int = 0
 
     def note(self, tier: str, status: GetStatus, error: TieredKVError | None) -> None:
         """Take one tier's answer; the most telling one of all stays."""

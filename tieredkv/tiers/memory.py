@@ -42,17 +42,17 @@ class MemoryTier:
     name: Final = "l1"
 
     def __init__(self, config: L1Config, listeners: Listeners, *, room_bytes: int) -> None:
-        self.arena = Arena(
+        self.arena: Arena = Arena(
             config.capacity,
             alignment_bytes=config.alignment_bytes,
             overflow_bytes=config.overflow,
             room_bytes=room_bytes,
         )
-        self.leases = LeaseBook(config.lease_warn_s)
-        self.hits = 0
-        self.misses = 0
-        self.hit_bytes = 0
-        self.evicted = 0
+        self.leases: LeaseBook = LeaseBook(config.lease_warn_s)
+        self.hits: int = 0
+        self.misses: int = 0
+        self.hit_bytes: int = 0
+        self.evicted: int = 0
         self._index: dict[str, Entry] = {}
         self._policy: EvictionPolicy = LRU()
         self._listeners = listeners

@@ -44,10 +44,12 @@ class Put:
     def __init__(
         self, entry: Entry, ttl_s: float | None, policy: WriteThrough, tiers: Iterable[str]
     ) -> None:
-        self.entry = entry
-        self.in_l1 = isinstance(entry.place, int)
-        self.ttl_s = ttl_s
-        self.outcomes = dict.fromkeys(tiers, WriteOutcome(PutStatus.PENDING))
+        self.entry: Entry = entry
+        self.in_l1: bool = isinstance(entry.place, int)
+        self.ttl_s: float | None = ttl_s
+        self.outcomes: dict[str, WriteOutcome] = dict.fromkeys(
+            tiers, WriteOutcome(PutStatus.PENDING)
+        )
         self._require = policy.require
         self._settled = anyio.Event()
 
@@ -84,7 +86,7 @@ class TierWriter:
 
     def __init__(self, tier: Tier, writes: Writes) -> None:
         self.tier = tier
-        self.pending_bytes = 0
+        self.pending_bytes: int = 0
         self._writes = writes
         self._last: dict[str, anyio.Event] = {}  # name → the end of the last that was called
         self._waiting: dict[str, Put] = {}  # the put that waits for its turn
@@ -201,7 +203,7 @@ class Writes:
         self.arena = arena
         self.framing = framing
         self.detached = detached
-        self.writers = [TierWriter(tier, self) for tier in tiers]
+        self.writers: list[TierWriter] = [TierWriter(tier, self) for tier in tiers]
         self._policy = policy
         # Each tier has its share, so that one that hangs does not take the others' room.
         self._share_bytes = max_pending_bytes // max(len(tiers), 1)
