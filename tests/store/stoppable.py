@@ -1,4 +1,4 @@
-"""A tier that can be held still."""
+"""A tier that can be held still, or made to fail."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 
 from tieredkv.backends import DiskBackend, ReadRequest, WriteRequest
-from tieredkv.results import ReadOutcome, WriteOutcome
+from tieredkv.backends.disk.names import path_of
+from tieredkv.results import ReadOutcome, StatOutcome, WriteOutcome
 
 
 class StoppableDisk(DiskBackend):
-    """A disk whose workers can be made to wait, and that counts what it is asked for."""
+    """A disk whose workers can be made to wait or to fail, and that counts what it is asked for."""
 
     def __init__(self, path: Path, *, name: str = "disk", num_workers: int = 4) -> None:
         super().__init__(path, name=name, num_workers=num_workers)
         self.reads: list[str] = []
         self.writes: list[str] = []
-        self.stats: list[str] = []
+        self.error: OSError | None = None
+        self.waiting = threading.Semaphore(0)
         self._go = threading.Event()
         self._go.set()
-        self.waiting = threading.Semaphore(0)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -34,19 +36,18 @@ class StoppableDisk(DiskBackend):
         finally:
             self._go.set()
 
-    def _pass(self) -> None:
-        self.waiting.release()
-        assert self._go.wait(timeout=60)
+    def let_go(self) -> None:
+        """Let the workers go on, before the block is left."""
+        self._go.set()
 
-    def _read(self, client: None, request: ReadRequest) -> ReadOutcome:
-        self.reads.append(request.name)
-        self._pass()
-        return super()._read(client, request)
-
-    def _write(self, client: None, request: WriteRequest) -> WriteOutcome:
-        self.writes.append(request.name)
-        self._pass()
-        return super()._write(client, request)
+    @contextmanager
+    def failing(self, error: OSError) -> Iterator[None]:
+        """Let every read, write and look-up raise."""
+        self.error = error
+        try:
+            yield
+        finally:
+            self.error = None
 
     async def entered(self, count: int = 1) -> None:
         """Wait until `count` more reads or writes have reached their worker."""
@@ -54,3 +55,28 @@ class StoppableDisk(DiskBackend):
             for _ in range(count):
                 while not self.waiting.acquire(blocking=False):
                     await anyio.sleep(0.001)
+
+    def file_of(self, name: str) -> Path:
+        """Return the file that holds a value."""
+        return self.path / path_of(name)
+
+    def _pass(self) -> None:
+        self.waiting.release()
+        assert self._go.wait(timeout=60)
+        if self.error is not None:
+            raise self.error
+
+    def _read(self, client: Any, request: ReadRequest) -> ReadOutcome:
+        self.reads.append(request.name)
+        self._pass()
+        return super()._read(client, request)
+
+    def _write(self, client: Any, request: WriteRequest) -> WriteOutcome:
+        self.writes.append(request.name)
+        self._pass()
+        return super()._write(client, request)
+
+    def _stat(self, client: Any, name: str) -> StatOutcome:
+        if self.error is not None:
+            raise self.error
+        return super()._stat(client, name)

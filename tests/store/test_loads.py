@@ -31,7 +31,7 @@ async def test_one_load_serves_all_who_ask(store: TieredStore, disk: StoppableDi
                 tasks.start_soon(ask)
             await disk.entered(2)  # the write before, and one read
             assert store.stats().loads_in_flight == 1
-            disk._go.set()
+            disk.let_go()
     assert got == [b"bytes"] * 64
     assert disk.reads == ["key"]
     assert store.stats().l1.leases == 0
@@ -54,7 +54,7 @@ async def test_a_leader_that_is_cancelled_hands_over(
 
             tasks.start_soon(follow)
             await anyio.wait_all_tasks_blocked()
-            disk._go.set()
+            disk.let_go()
     assert got == [b"bytes"]
     assert disk.reads == ["key"]
 
@@ -108,7 +108,7 @@ async def test_a_load_that_a_change_overtook_never_enters_l1(
             await disk.entered(2)
             tasks.start_soon(do_change)
             await anyio.wait_all_tasks_blocked()
-            disk._go.set()
+            disk.let_go()
     assert got[0] in {b"old", b"new", None}
     expected = b"new" if change == "put" else None
     assert await store.get_bytes("key") == expected
@@ -117,15 +117,10 @@ async def test_a_load_that_a_change_overtook_never_enters_l1(
 
 
 async def test_a_failure_reaches_its_waiters_and_is_not_cached(
-    store: TieredStore, disk: StoppableDisk, monkeypatch: pytest.MonkeyPatch
+    store: TieredStore, disk: StoppableDisk
 ) -> None:
     await put_on_disk(store, key=b"bytes")
-    with monkeypatch.context() as broken:
-
-        def fail(*args: object) -> int:
-            raise OSError(5, "Input/output error")
-
-        broken.setattr(disk._files, "read", fail)
+    with disk.failing(OSError(5, "Input/output error")):
         (result,) = await store.get_many(["key"])
         assert result.status is GetStatus.UNKNOWN
         assert "Input/output error" in str(result.error)
@@ -174,7 +169,7 @@ async def test_reading_into_the_callers_memory_is_cancelled_only_when_no_worker_
             await disk.entered(2)
             await anyio.sleep(0.1)  # past the deadline of the caller, whatever the machine's load
             assert not ended
-            disk._go.set()
+            disk.let_go()
     assert ended == ["cancelled"]
     assert out == value
 
@@ -195,7 +190,7 @@ async def test_a_value_that_changes_size_between_look_up_and_read_is_read_anew(
                 tasks.start_soon(ask)
                 await disk.entered(2)
                 await elsewhere.put("key", b"longer")
-                disk._go.set()
+                disk.let_go()
     assert got == [b"longer"]
     assert disk.reads == ["key", "key"]
 
@@ -215,5 +210,5 @@ async def test_a_look_up_for_another_size_does_not_spoil_one_without(
             for size in (3, None, 5):
                 tasks.start_soon(ask, size)
             await anyio.wait_all_tasks_blocked()
-            disk._go.set()
+            disk.let_go()
     assert statuses == {3: GetStatus.REJECTED, None: GetStatus.HIT, 5: GetStatus.HIT}

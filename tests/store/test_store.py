@@ -260,7 +260,7 @@ async def test_a_corrupt_copy_is_never_served_and_is_dropped(
 ) -> None:
     await store.put_many([("good", b"g" * 1000), ("bad", b"b" * 1000)])
     evict_all(store)
-    file = Path(disk._files._path("bad"))
+    file = disk.file_of("bad")
     content = bytearray(file.read_bytes())
     content[500] ^= 1
     file.write_bytes(content)
@@ -278,7 +278,7 @@ async def test_two_values_swapped_on_disk_are_found_out(
 ) -> None:
     await store.put_many([("a", b"1" * 100), ("b", b"2" * 100)])
     evict_all(store)
-    a, b = Path(disk._files._path("a")), Path(disk._files._path("b"))
+    a, b = disk.file_of("a"), disk.file_of("b")
     content = a.read_bytes()
     a.write_bytes(b.read_bytes())
     b.write_bytes(content)
@@ -296,8 +296,8 @@ async def test_the_next_tier_answers_when_one_has_a_bad_copy_or_none(tmp_path: P
     ) as store:
         await store.put_many([("bad", b"1" * 100), ("gone", b"2" * 100)])
         evict_all(store)
-        Path(near._files._path("bad")).write_bytes(b"x" * 164)
-        Path(near._files._path("gone")).unlink()
+        near.file_of("bad").write_bytes(b"x" * 164)
+        near.file_of("gone").unlink()
         with await store.get_many(["bad", "gone"]) as results:
             assert [result.tier for result in results] == ["far", "far"]
             assert [bytes(r.object) for r in results if r.object] == [b"1" * 100, b"2" * 100]
@@ -493,26 +493,25 @@ def test_another_event_loop_is_refused() -> None:
 
 
 async def test_raising_instead_of_returning_is_a_choice(
-    disk: StoppableDisk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    disk: StoppableDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with TieredStore(l1="4MiB", l2=[disk], fail_open=False, on_put_failure="raise") as store:
         await store.put("key", b"bytes")
         evict_all(store)
-
-        def broken(*args: object) -> None:
-            raise OSError(5, "Input/output error")
-
-        for call in ("read", "write", "size"):
-            monkeypatch.setattr(disk._files, call, broken)
-        with (
-            caplog.at_level(logging.WARNING),
-            pytest.raises(PutFailedError, match="disk: failed") as caught,
-        ):
-            await store.put("other", b"bytes")
-        assert caught.value.result.tiers["l1"].status is PutStatus.STORED
-        for reading in (store.get("key"), store.get_into("key", bytearray(5)), store.exists("key")):
-            with pytest.raises(TierUnavailableError, match=r"Input/output error \(errno 5\)"):
-                await reading
-        (result,) = await store.get_many(["key"])
-        assert result.status is GetStatus.UNKNOWN
+        with disk.failing(OSError(5, "Input/output error")):
+            with (
+                caplog.at_level(logging.WARNING),
+                pytest.raises(PutFailedError, match="disk: failed") as caught,
+            ):
+                await store.put("other", b"bytes")
+            assert caught.value.result.tiers["l1"].status is PutStatus.STORED
+            for reading in (
+                store.get("key"),
+                store.get_into("key", bytearray(5)),
+                store.exists("key"),
+            ):
+                with pytest.raises(TierUnavailableError, match="Input/output error"):
+                    await reading
+            (result,) = await store.get_many(["key"])
+            assert result.status is GetStatus.UNKNOWN
     assert caplog.text.count("tier disk is failing") == 1

@@ -33,8 +33,7 @@ async def test_any_is_met_by_the_first_tier_and_the_rest_is_pending(tmp_path: Pa
         await store.flush()
         assert store.stats().pending_bytes == 0
         inside(store).l1.clear()
-        (near_path,) = (Path(near._files._path("key")),)
-        near_path.unlink()
+        near.file_of("key").unlink()
         lease = await store.get("key")
         assert lease is not None
         with lease:
@@ -42,22 +41,18 @@ async def test_any_is_met_by_the_first_tier_and_the_rest_is_pending(tmp_path: Pa
 
 
 async def test_all_waits_for_every_tier_and_ends_at_the_first_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     near, far = two_tiers(tmp_path)
     policy = WriteThrough(require="all")
     async with TieredStore(l1="4MiB", l2=[near, far], write_policy=policy) as store:
         assert (await store.put("key", b"bytes")).ok
-
-        def fail(*args: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(near._files, "write", fail)
-        with far.stopped():
+        no_space = OSError(28, "No space left on device")
+        with far.stopped(), near.failing(no_space):
             result = await store.put("key", b"bytes")
         assert not result.ok
         assert result.tiers["near"].status is PutStatus.FAILED
-        assert "No space left on device (errno 28)" in str(result.tiers["near"].error)
+        assert "No space left on device" in str(result.tiers["near"].error)
         assert result.tiers["far"].status is PutStatus.PENDING
 
 
@@ -131,7 +126,7 @@ async def test_a_delete_takes_its_turn_between_puts(tmp_path: Path) -> None:
                     assert await store.get("key") is None
                     if last == "put":
                         await store.put("key", b"after")
-                    disk._go.set()
+                    disk.let_go()
             await store.flush()
             inside(store).l1.clear()
             assert await store.get_bytes("key") == (b"after" if last == "put" else None)
@@ -167,7 +162,7 @@ async def test_a_put_waits_for_room_in_a_tier_that_it_needs(tmp_path: Path) -> N
                 await anyio.wait_all_tasks_blocked()
                 assert disk.writes == ["first"]
                 assert store.stats().pending_bytes == 600 * KiB
-                disk._go.set()
+                disk.let_go()
         assert done == ["first", "second"]
 
 
@@ -182,7 +177,7 @@ async def test_a_put_gives_up_on_a_tier_without_room_after_its_deadline(tmp_path
                 result = await store.put("second", bytes(600 * KiB))
                 assert not result.ok
                 assert result.tiers["disk"].reason == "busy"
-                disk._go.set()
+                disk.let_go()
 
 
 async def test_a_write_past_its_deadline_is_unknown_and_keeps_its_memory(tmp_path: Path) -> None:
@@ -238,9 +233,9 @@ async def test_closing_waits_for_pending_writes(tmp_path: Path) -> None:
             tasks.start_soon(close)
             await anyio.wait_all_tasks_blocked()
             assert not reports
-            disk._go.set()
+            disk.let_go()
     assert reports[0].ok
-    assert Path(disk._files._path("key")).exists()
+    assert disk.file_of("key").exists()
 
 
 async def test_closing_names_what_was_not_written_in_time(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+import anyio
 
 from tieredkv.backends.base import (
     BackendStatus,
@@ -15,10 +18,11 @@ from tieredkv.backends.base import (
     StoredName,
     WriteRequest,
 )
-from tieredkv.backends.disk.files import Files
+from tieredkv.backends.disk.index import BLOCK_BYTES
+from tieredkv.backends.disk.volume import NO_ROOM, Volume
 from tieredkv.backends.threaded import ThreadedBackend
-from tieredkv.config import choice
-from tieredkv.errors import TierError, TierFullError
+from tieredkv.config import Size, choice, parse_size
+from tieredkv.errors import ConfigError, StoreClosedError, TierError, TierFullError
 from tieredkv.results import (
     DeleteOutcome,
     DeleteStatus,
@@ -29,27 +33,55 @@ from tieredkv.results import (
     WriteOutcome,
     size_mismatch,
 )
+from tieredkv.tasks import Detached
 
 __all__ = ["DiskBackend", "Durability"]
 
 Durability: TypeAlias = Literal["none", "fsync"]
 
+_STATUS_DEADLINE_S: Final = 1.0
 
-class DiskBackend(ThreadedBackend[None]):
+_REMEDIES: Final = {
+    errno.ENOSPC: "free space there, or lower the tier's capacity",
+    errno.EDQUOT: "raise the quota, or lower the tier's capacity",
+    errno.EROFS: "mount it writable",
+    errno.EACCES: "give this user the right to read and write there",
+    errno.EPERM: "give this user the right to read and write there",
+    errno.EMFILE: "raise this process's limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit of open files (fs.file-max)",
+    errno.ENOENT: "the directory has vanished: is it mounted?",
+    errno.ENOTDIR: "a file is where a directory should be",
+    errno.ENOLCK: "use a file system with locks (flock)",
+    errno.EOPNOTSUPP: "use a file system with locks (flock)",
+    errno.EIO: "check the disk",
+}
+
+_HIT: Final = ReadOutcome(GetStatus.HIT)
+_MISS: Final = ReadOutcome(GetStatus.MISS)
+_STORED: Final = WriteOutcome(PutStatus.STORED)
+
+
+class DiskBackend(ThreadedBackend[Volume]):
     """Values as files under one directory, through the page cache.
 
-    Files and directories are readable by their owner only. Several processes may share the
-    directory: a value appears and is replaced as a whole.
-    """
+    Files and directories are readable by their owner only. Any number of processes may share the
+    directory: a value appears and is replaced as a whole. One of them keeps it within its capacity,
+    least recently used values first to go; all should be given the same one. The order of use
+    outlives the process, to the minute.
 
-    capabilities = Capabilities(
-        persistent=True, shared=True, listable=True, scatter=True, native_ttl=False
-    )
+    The capacity counts values in blocks of 4 KiB, those being written included. It may be exceeded
+    by the directories (4 KiB for each of 256, more where names are many), by a value a worker while
+    it is being evicted, and by what other processes have written in the last 30 s (longer with
+    millions of files: listing them takes at most a twentieth of the time).
+
+    Where the disk is full, values are evicted for new ones, whatever the capacity.
+    """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
+        capacity: Size | None = None,
         durability: Durability = "none",
         num_workers: int = 4,
         name: str = "disk",
@@ -58,6 +90,7 @@ class DiskBackend(ThreadedBackend[None]):
 
         Args:
             path: The directory; it is created if missing, ``~`` is expanded.
+            capacity: Bytes (or a size string) that values may take; None for what the disk has.
             durability: ``"none"``: a value that was written survives the end of the process.
                 ``"fsync"``: and, once its write is acknowledged, a crash of the machine.
             num_workers: Threads that read and write at a time.
@@ -68,60 +101,159 @@ class DiskBackend(ThreadedBackend[None]):
         """
         super().__init__(name, num_workers=num_workers)
         choice(durability, field="durability", choices=("none", "fsync"))
+        limit = None
+        if capacity is not None:
+            limit = parse_size(capacity, field="capacity") // BLOCK_BYTES * BLOCK_BYTES
+            if not limit:
+                raise ConfigError(
+                    f"capacity={capacity!r} is below one block of {BLOCK_BYTES} bytes"
+                )
         self.path = Path(path).expanduser()
-        self._files = Files(self.path, fsync=durability == "fsync")
+        self.capacity_bytes = limit
+        self.capabilities = Capabilities(
+            persistent=True,
+            shared=True,
+            listable=True,
+            scatter=True,
+            native_ttl=False,
+            max_value_bytes=limit,
+        )
+        self._fsync = durability == "fsync"
+        self._detached = Detached()
+        self._surveying = False
+        self._troubles: dict[str, str] = {}  # operation → why it failed last, until it succeeds
+        self._volume = self._new_volume()
+
+    async def open(self) -> None:
+        """See `Backend.open`.
+
+        Lists what is in the directory: 100,000 values take about a second.
+        """
+        self._volume = self._new_volume()
+        self._troubles.clear()
+        await super().open()
+
+    async def aclose(self) -> None:
+        """See `Backend.aclose`."""
+        try:
+            await super().aclose()
+        finally:
+            self._volume.close()
+
+    async def read_many(self, requests: Sequence[ReadRequest]) -> list[ReadOutcome]:
+        """See `Backend.read_many`."""
+        self._keep_account()
+        return await super().read_many(requests)
+
+    async def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteOutcome]:
+        """See `Backend.write_many`."""
+        self._keep_account()
+        return await super().write_many(requests)
 
     async def status(self) -> BackendStatus:
-        """See `Backend.status`."""
+        """See `Backend.status`.
+
+        The details are of this process but for ``total_bytes`` and ``free_bytes``, which are the
+        file system's; what is stored is known to the owner of the directory only.
+        """
         try:
-            total, free = await self._workers.run(lambda _: self._files.usage())
+            with anyio.fail_after(_STATUS_DEADLINE_S):
+                details = await self._workers.run(Volume.figures)
+        except TimeoutError:
+            reason = f"no worker was free, or the disk did not answer, for {_STATUS_DEADLINE_S} s"
+            return BackendStatus(is_healthy=False, reason=reason)
+        except StoreClosedError as error:
+            return BackendStatus(is_healthy=False, reason=str(error))
         except OSError as error:
             return BackendStatus(is_healthy=False, reason=str(self._map_error("status", error)))
-        return BackendStatus(is_healthy=True, details={"total_bytes": total, "free_bytes": free})
+        reason = "; ".join(self._troubles.values())
+        return BackendStatus(is_healthy=not reason, reason=reason, details=details)
 
-    def _connect(self) -> None:
-        return None
+    def _new_volume(self) -> Volume:
+        return Volume(os.fspath(self.path), capacity_bytes=self.capacity_bytes, fsync=self._fsync)
 
-    def _disconnect(self, client: None) -> None:
+    # -- housekeeping ----------------------------------------------------------------------------
+
+    def _keep_account(self) -> None:
+        """Begin a survey if one is due; nobody waits for it, and without use there is none."""
+        if time.monotonic() >= self._volume.next_survey > 0 and not self._surveying:
+            self._surveying = True
+            self._detached.spawn(self._survey, self._volume)
+
+    async def _survey(self, volume: Volume) -> None:
+        """Run a survey in slices, so that it never holds a worker for long."""
+        try:
+            while await self._workers.run(lambda _: volume.survey()):
+                pass
+            self._troubles.pop("survey", None)
+        except StoreClosedError:
+            pass
+        except OSError as error:
+            self._map_error("survey", error)
+        finally:
+            self._surveying = False
+
+    # -- in worker threads -----------------------------------------------------------------------
+
+    def _connect(self) -> Volume:
+        return self._volume
+
+    def _disconnect(self, client: Volume) -> None:
         pass
 
-    def _probe(self, client: None) -> None:
-        self._files.prepare()
+    def _probe(self, client: Volume) -> None:
+        client.open()
 
-    def _read(self, client: None, request: ReadRequest) -> ReadOutcome:
+    def _read(self, client: Volume, request: ReadRequest) -> ReadOutcome:
         try:
-            stored = self._files.read(request.name, request.buffers)
+            stored = client.read(request)
         except FileNotFoundError:
-            return ReadOutcome(GetStatus.MISS)
+            self._succeeded("read")
+            return _MISS
         if stored != request.nbytes:
             return size_mismatch(stored, request.nbytes)
-        return ReadOutcome(request.check.result())
+        self._succeeded("read")
+        status = request.check.result()
+        return _HIT if status is GetStatus.HIT else ReadOutcome(status)
 
-    def _write(self, client: None, request: WriteRequest) -> WriteOutcome:
-        self._files.write(request.name, request.seal())
-        return WriteOutcome(PutStatus.STORED)
+    def _write(self, client: Volume, request: WriteRequest) -> WriteOutcome:
+        client.write(request.name, request.seal())
+        self._succeeded("write")
+        return _STORED
 
-    def _stat(self, client: None, name: str) -> StatOutcome:
+    def _stat(self, client: Volume, name: str) -> StatOutcome:
         try:
-            return StatOutcome(GetStatus.HIT, self._files.size(name))
+            nbytes = client.nbytes(name)
         except FileNotFoundError:
             return StatOutcome(GetStatus.MISS)
+        self._succeeded("stat")
+        return StatOutcome(GetStatus.HIT, nbytes)
 
-    def _delete(self, client: None, name: str) -> DeleteOutcome:
+    def _delete(self, client: Volume, name: str) -> DeleteOutcome:
         try:
-            self._files.delete(name)
+            client.delete(name)
         except FileNotFoundError:
             return DeleteOutcome(DeleteStatus.ABSENT)
+        self._succeeded("delete")
         return DeleteOutcome(DeleteStatus.DELETED)
 
-    def _list(self, client: None, prefix: str) -> Iterator[list[StoredName]]:
-        for page in self._files.walk():
-            yield [StoredName(name, size) for name, size in page if name.startswith(prefix)]
+    def _list(self, client: Volume, prefix: str) -> Iterator[list[StoredName]]:
+        for page in client.names():
+            yield [StoredName(name, nbytes) for name, nbytes in page if name.startswith(prefix)]
+
+    def _succeeded(self, operation: str) -> None:
+        if self._troubles:
+            self._troubles.pop(operation, None)
 
     def _map_error(self, operation: str, error: BaseException) -> TierError:
         if not isinstance(error, OSError):
             return super()._map_error(operation, error)
-        reason = f"{error.strerror or error} (errno {error.errno}) in {self.path}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return TierFullError(self.name, operation, f"{reason}: free space there")
-        return TierError(self.name, operation, reason)
+        code = error.errno or 0
+        symbol = errno.errorcode.get(code, "no errno")
+        reason = f"{error.strerror or error} ({symbol}, errno {code}) in {self.path}"
+        if remedy := _REMEDIES.get(code):
+            reason = f"{reason}: {remedy}"
+        kind = TierFullError if code in NO_ROOM else TierError
+        mapped = kind(self.name, operation, reason)
+        self._troubles[operation] = str(mapped)
+        return mapped

@@ -1,161 +1,239 @@
-"""File operations of the disk backend; blocking, for worker threads."""
+"""Values as files, each whole or absent; blocking, for worker threads.
+
+A value is written to a temporary name and renamed, so a reader that has opened a file reads that
+value to its end whatever happens to the name. The modification time of a file is when its value was
+last used, at most a minute old: by it the order of use survives the process, and other processes
+see it.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-import shutil
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from tieredkv.backends.disk.names import OBJECTS, SHARDS, name_of, path_of
+from tieredkv.backends.disk.names import OBJECTS, SHARDS
+from tieredkv.backends.disk.temporaries import Temporaries
+from tieredkv.config import KiB
 
-if TYPE_CHECKING:
-    from pathlib import Path
+__all__ = ["Files", "Found"]
 
-__all__ = ["Files"]
-
-_TEMPORARY: Final = "tmp"
 _OPEN_READ: Final = os.O_RDONLY | os.O_CLOEXEC
 _OPEN_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
 
+_PIECE_BYTES: Final = 256 * KiB
+"""Bytes that are read before they are handed to a check: they are still in a core's own cache."""
+
+_TOUCH_INTERVAL_S: Final = 60
+_PUBLISH_TRIES: Final = 3
+
+
+class Found(NamedTuple):
+    """A file of a shard: its name there, its size, and when it was last used (Unix us)."""
+
+    file: str
+    nbytes: int
+    used_us: int
+
 
 class Files:
-    """Values in files under one root, each whole or absent.
+    """The files under one root."""
 
-    A value is written to a temporary name and renamed, so a reader that has opened a file reads
-    that value to its end whatever happens to the name.
-    """
-
-    def __init__(self, root: Path, *, fsync: bool) -> None:
-        self._root = os.fspath(root)
+    def __init__(self, root: str, *, fsync: bool) -> None:
+        self.root = root
+        self.temporaries = Temporaries(root)
         self._fsync = fsync
-        self._numbers = itertools.count()
+        self._shards = tuple(f"{root}/{OBJECTS}/{shard}" for shard in SHARDS)
 
     def prepare(self) -> None:
-        """Create the directories that are missing and check that files can be written.
+        """Create the directories that are missing.
+
+        Raises:
+            OSError: They cannot be created.
+            StoreClosedError: Closed meanwhile.
+        """
+        os.makedirs(self.root, mode=_DIRECTORY_MODE, exist_ok=True)
+        os.makedirs(f"{self.root}/{OBJECTS}", mode=_DIRECTORY_MODE, exist_ok=True)
+        self.temporaries.prepare()
+
+    def probe(self) -> None:
+        """Check that files can be written, renamed and removed.
 
         Raises:
             OSError: They cannot.
         """
-        os.makedirs(self._root, mode=_DIRECTORY_MODE, exist_ok=True)
-        for directory in (_TEMPORARY, OBJECTS, *(f"{OBJECTS}/{shard}" for shard in SHARDS)):
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(f"{self._root}/{directory}", _DIRECTORY_MODE)
-        probe = self._temporary()
-        os.close(os.open(probe, _OPEN_NEW, _FILE_MODE))
-        os.unlink(probe)
+        temporary = self.write(memoryview(b"probe"))
+        moved = self.temporaries.new()
+        os.rename(temporary, moved)
+        os.unlink(moved)
 
-    def size(self, name: str) -> int:
-        """Return the bytes stored under a name.
+    def path(self, shard: int, file: str) -> str:
+        """Return the path of a file."""
+        return f"{self._shards[shard]}/{file}"
 
-        Raises:
-            FileNotFoundError: None are.
-        """
-        return os.stat(self._path(name)).st_size
-
-    def read(self, name: str, buffers: Sequence[memoryview]) -> int:
+    def read(
+        self, path: str, buffers: Sequence[memoryview], feed: Callable[[memoryview], None]
+    ) -> int:
         """Fill the buffers if the value has exactly their size; return its size.
+
+        With more than one buffer, the first is fed in pieces as they land.
 
         Raises:
             FileNotFoundError: No such value; the buffers are untouched.
+            OSError: It cannot be read; the buffers may hold anything.
         """
-        wanted = sum(buffer.nbytes for buffer in buffers)
-        descriptor = os.open(self._path(name), _OPEN_READ)
+        descriptor = os.open(path, _OPEN_READ)
         try:
-            stored = os.fstat(descriptor).st_size
-            if stored == wanted and wanted:
-                _read_fully(descriptor, buffers, wanted)
+            status = os.fstat(descriptor)
+            wanted = sum([buffer.nbytes for buffer in buffers])
+            if status.st_size == wanted:
+                if len(buffers) > 1 and buffers[0].nbytes > _PIECE_BYTES:
+                    _read_in_pieces(descriptor, buffers, feed)
+                elif wanted:
+                    _read_fully(descriptor, list(buffers), 0)
+                if time.time() - status.st_mtime > _TOUCH_INTERVAL_S:
+                    with contextlib.suppress(OSError):  # it is read all the same, and only ages
+                        os.utime(descriptor)
         finally:
             os.close(descriptor)
-        return stored
+        return status.st_size
 
-    def write(self, name: str, value: memoryview) -> None:
-        """Store a value, replacing what the name held.
+    def write(self, value: memoryview) -> str:
+        """Write a value to a temporary file; return its path.
 
         Raises:
-            OSError: It was not stored; what the name held is as it was.
+            OSError: It cannot be written; nothing is left of it.
         """
-        temporary = self._temporary()
+        temporary = self.temporaries.new()
+        descriptor = os.open(temporary, _OPEN_NEW, _FILE_MODE)
         try:
-            descriptor = os.open(temporary, _OPEN_NEW, _FILE_MODE)
             try:
-                written = 0
+                written = os.write(descriptor, value)
                 while written < value.nbytes:
                     written += os.write(descriptor, value[written:])
                 if self._fsync:
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            path = self._path(name)
+        except BaseException:
+            self.discard(temporary)
+            raise
+        return temporary
+
+    def publish(self, temporary: str, path: str) -> None:
+        """Give a temporary file its name, in place of what has that name.
+
+        Raises:
+            OSError: It did not get it; what had the name still has it.
+        """
+        for tries_left in reversed(range(_PUBLISH_TRIES)):
             try:
                 os.rename(temporary, path)
-            except FileNotFoundError:  # a long name's own directory, or one that vanished
-                os.makedirs(os.path.dirname(path), mode=_DIRECTORY_MODE, exist_ok=True)
-                os.rename(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
-        if self._fsync:
-            self._sync_directory(os.path.dirname(path))
+                break
+            except FileNotFoundError:  # the first value of a shard, or a directory just removed
+                if not tries_left:
+                    raise
+                self._make_directories(os.path.dirname(path))
 
-    def delete(self, name: str) -> None:
-        """Remove a value.
+    def settle(self, path: str) -> None:
+        """Make a name that was just published survive a crash of the machine, if that is wanted.
+
+        Raises:
+            OSError: It may not survive.
+        """
+        if self._fsync:
+            _sync_directory(os.path.dirname(path))
+
+    def discard(self, temporary: str) -> None:
+        """Remove a temporary file that will not be published."""
+        with contextlib.suppress(OSError):  # the error that led here is the one to tell
+            os.unlink(temporary)
+
+    def delete(self, path: str) -> None:
+        """Remove a value, and directories that held only its long name.
 
         Raises:
             FileNotFoundError: There is none.
+            OSError: It cannot be removed.
         """
-        os.unlink(self._path(name))
+        os.unlink(path)
+        directory = os.path.dirname(path)
+        while directory.endswith("+"):
+            try:
+                os.rmdir(directory)
+            except OSError:  # others use it
+                break
+            directory = os.path.dirname(directory)
 
-    def walk(self) -> Iterator[list[tuple[str, int]]]:
-        """Yield wire names and sizes, a page for each shard."""
-        for shard in SHARDS:
-            page = []
-            for directory, _, files in os.walk(f"{self._root}/{OBJECTS}/{shard}"):
-                for file in files:
-                    path = f"{directory}/{file}"
-                    name = name_of(path[len(self._root) + 1 :])
-                    if name is not None:
-                        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                            page.append((name, os.stat(path).st_size))
-            yield page
+    def shard(self, shard: int) -> list[Found]:
+        """Return the files of one shard.
 
-    def usage(self) -> tuple[int, int]:
-        """Return total and free bytes of the file system."""
-        usage = shutil.disk_usage(self._root)
-        return usage.total, usage.free
+        Raises:
+            OSError: It cannot be listed.
+        """
+        return list(_files_in(self._shards[shard], ""))
 
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{path_of(name)}"
-
-    def _temporary(self) -> str:
-        return (
-            f"{self._root}/{_TEMPORARY}/{os.getpid()}-{os.urandom(6).hex()}-{next(self._numbers)}"
-        )
-
-    @staticmethod
-    def _sync_directory(path: str) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    def _make_directories(self, directory: str) -> None:
+        os.makedirs(directory, mode=_DIRECTORY_MODE, exist_ok=True)
+        if self._fsync:
+            while len(directory) > len(self.root):
+                directory = os.path.dirname(directory)
+                _sync_directory(directory)
 
 
-def _read_fully(descriptor: int, buffers: Sequence[memoryview], wanted: int) -> None:
-    left = [buffer for buffer in buffers if buffer.nbytes]
-    done = 0
-    while done < wanted:
-        count = os.preadv(descriptor, left, done)
-        if count == 0:
-            raise OSError(f"the file ended after {done} of {wanted} bytes")
-        done += count
+def _files_in(directory: str, prefix: str) -> Iterator[Found]:
+    try:
+        entries = os.scandir(directory)
+    except FileNotFoundError:
+        return
+    with entries:
+        for entry in entries:
+            if entry.name.endswith("+"):
+                yield from _files_in(entry.path, f"{prefix}{entry.name}/")
+                continue
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # removed meanwhile
+                continue
+            if stat.S_ISREG(status.st_mode):
+                yield Found(prefix + entry.name, status.st_size, status.st_mtime_ns // 1000)
+
+
+def _read_in_pieces(
+    descriptor: int, buffers: Sequence[memoryview], feed: Callable[[memoryview], None]
+) -> None:
+    first, *rest = buffers
+    last = (first.nbytes - 1) // _PIECE_BYTES * _PIECE_BYTES
+    for at in range(0, last, _PIECE_BYTES):
+        piece = first[at : at + _PIECE_BYTES]
+        _read_fully(descriptor, [piece], at)
+        feed(piece)
+    piece = first[last:]
+    _read_fully(descriptor, [piece, *rest], last)
+    feed(piece)
+
+
+def _read_fully(descriptor: int, left: list[memoryview], offset: int) -> None:
+    while left:
+        count = os.preadv(descriptor, left, offset)
+        offset += count
+        if not count and any(buffer.nbytes for buffer in left):
+            raise OSError(f"the file ended at {offset} bytes while it was read")
         while left and count >= left[0].nbytes:
             count -= left[0].nbytes
             del left[0]
         if left:
             left[0] = left[0][count:]
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -16,7 +16,7 @@ from typing import Final
 
 import xxhash
 
-__all__ = ["OBJECTS", "SHARDS", "name_of", "path_of"]
+__all__ = ["OBJECTS", "SHARDS", "name_of", "path_of", "place_of"]
 
 OBJECTS: Final = "objects"
 SHARDS: Final = tuple(f"{shard:02x}" for shard in range(256))
@@ -28,32 +28,37 @@ _NEEDS_ENCODING: Final = re.compile(r"[^a-z0-9\-_.@]")
 _ESCAPE: Final = re.compile(rb"%([0-9a-f]{2})")
 
 
-def path_of(name: str) -> str:
-    """Return the path of a wire name's file, relative to the root."""
+def place_of(name: str) -> tuple[int, str]:
+    """Return a wire name's shard, by number, and its file, relative to that shard's directory."""
     raw = name.encode()
-    encoded = name
+    file = name
     if _NEEDS_ENCODING.search(name):
-        encoded = "".join(_ENCODED[byte] for byte in raw)
-    if encoded.startswith("."):
-        encoded = f"%2e{encoded[1:]}"
-    if len(encoded) > _SEGMENT_CHARS:
+        file = "".join([_ENCODED[byte] for byte in raw])
+    if file.startswith("."):
+        file = f"%2e{file[1:]}"
+    if len(file) > _SEGMENT_CHARS:
         packed = "+" + base64.b32encode(raw).decode().rstrip("=").lower()
-        encoded = "+/".join(
+        file = "+/".join(
             packed[at : at + _SEGMENT_CHARS] for at in range(0, len(packed), _SEGMENT_CHARS)
         )
-    return f"{OBJECTS}/{SHARDS[xxhash.xxh3_64_intdigest(raw) & 0xFF]}/{encoded}"
+    return xxhash.xxh3_64_intdigest(raw) & 0xFF, file
 
 
-def name_of(path: str) -> str | None:
-    """Return the wire name whose path this is, or None if it is no value's."""
-    encoded = path.removeprefix(f"{OBJECTS}/").partition("/")[2]
+def path_of(name: str) -> str:
+    """Return the path of a wire name's file, relative to the root."""
+    shard, file = place_of(name)
+    return f"{OBJECTS}/{SHARDS[shard]}/{file}"
+
+
+def name_of(shard: int, file: str) -> str | None:
+    """Return the wire name whose place this is, or None if it is no value's."""
     try:
-        if encoded.startswith("+"):
-            packed = encoded[1:].replace("+/", "").upper()
+        if file.startswith("+"):
+            packed = file[1:].replace("+/", "").upper()
             raw = base64.b32decode(packed + "=" * (-len(packed) % 8))
         else:
-            raw = _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), encoded.encode())
+            raw = _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), file.encode())
         name = raw.decode()
     except (UnicodeError, binascii.Error):
         return None
-    return name if name and path_of(name) == path else None
+    return name if name and place_of(name) == (shard, file) else None

@@ -1,0 +1,278 @@
+"""One directory of values, from its opening to its closing; blocking, for worker threads.
+
+Any number of processes may use a directory. Each reads and writes files by itself and asks nobody;
+what makes that safe is that files appear whole and are never changed. One process, the *owner* (it
+holds a lock on the directory), keeps it within its capacity. When the owner ends, the next process
+that surveys the directory takes over; while an owner is idle, the processes that are not see to the
+capacity themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from tieredkv.backends.disk import locks
+from tieredkv.backends.disk.files import Files
+from tieredkv.backends.disk.names import SHARDS, name_of, place_of
+from tieredkv.backends.disk.space import Space
+from tieredkv.config import KiB
+from tieredkv.errors import StoreClosedError
+
+if TYPE_CHECKING:
+    from tieredkv.backends.base import ReadRequest
+
+__all__ = ["NO_ROOM", "Volume"]
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
+_LOCK: Final = "lock"
+_SURVEY_INTERVAL_S: Final = 30
+_SURVEY_SHARE: Final = 20
+"""A survey takes at most one part in so many of the time: millions of files are not listed twice a
+minute."""
+_IDLE_OWNER_S: Final = 2 * _SURVEY_INTERVAL_S
+_SLICE_S: Final = 0.02
+_PROBE_ROOM_BYTES: Final = 64 * KiB
+
+
+class Volume:
+    """A directory of values as one process uses it.
+
+    Attributes:
+        files: Its files.
+        next_survey: When to begin the next survey, on the monotonic clock.
+    """
+
+    def __init__(self, root: str, *, capacity_bytes: int | None, fsync: bool) -> None:
+        self.files = Files(root, fsync=fsync)
+        self.next_survey = 0.0
+        self._root = root
+        self._lock_path = f"{root}/{_LOCK}"
+        self._capacity_bytes = capacity_bytes
+        self._guard = threading.Lock()  # of _closed and _owner_lock
+        self._closed = False
+        self._owner_lock: int | None = None
+        self._space: Space | None = None  # the owner's
+        self._survey: Iterator[None] | None = None
+
+    def open(self) -> None:
+        """Create what is missing, check that files can be written, survey the directory.
+
+        Raises:
+            OSError: It is not fit for use.
+            StoreClosedError: Closed meanwhile.
+        """
+        try:
+            self._prepare()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self._survey_all()
+            if self._space is None or not self._space.evict(_PROBE_ROOM_BYTES):
+                raise
+            self._prepare()
+        self._survey_all()
+
+    def close(self) -> None:
+        """Give up locks; what workers still write is finished, or swept by another process."""
+        with self._guard:
+            self._closed = True
+            if self._owner_lock is not None:
+                locks.release(self._owner_lock)
+                self._owner_lock = None
+        self.files.temporaries.close()
+
+    def read(self, request: ReadRequest) -> int:
+        """Fill the request's buffers if the value has exactly their size; return its size.
+
+        Raises:
+            FileNotFoundError: No such value; the buffers are untouched.
+            OSError: It cannot be read.
+        """
+        shard, file = place_of(request.name)
+        stored = self.files.read(self.files.path(shard, file), request.buffers, request.check.feed)
+        if self._space is not None and stored == request.nbytes:
+            self._space.touch(shard, file)
+        return stored
+
+    def write(self, name: str, value: memoryview) -> None:
+        """Store a value in place of what the name held.
+
+        Where the disk is full, values are evicted, and where the directory has vanished, it is made
+        again; both once.
+
+        Raises:
+            OSError: It was not stored; the name holds what it held, or nothing.
+        """
+        shard, file = place_of(name)
+        try:
+            self._store(shard, file, value)
+        except OSError as error:
+            if error.errno in NO_ROOM and self._space is not None:
+                if not self._space.evict(value.nbytes):
+                    raise
+            elif error.errno == errno.ENOENT:
+                self.files.prepare()
+            else:
+                raise
+        else:
+            return
+        self._store(shard, file, value)
+
+    def nbytes(self, name: str) -> int:
+        """Return the bytes stored under a name.
+
+        Raises:
+            FileNotFoundError: None are.
+        """
+        return os.stat(self.files.path(*place_of(name))).st_size
+
+    def delete(self, name: str) -> None:
+        """Remove a value.
+
+        Raises:
+            FileNotFoundError: There is none.
+            OSError: It cannot be removed.
+        """
+        shard, file = place_of(name)
+        self._remove(shard, file)
+
+    def names(self) -> Iterator[list[tuple[str, int]]]:
+        """Yield wire names and sizes, a page for each shard."""
+        for shard in range(len(SHARDS)):
+            found = self.files.shard(shard)
+            named = [(name_of(shard, file), nbytes) for file, nbytes, _ in found]
+            yield [(name, nbytes) for name, nbytes in named if name is not None]
+
+    def survey(self) -> bool:
+        """Do a slice of a survey, by one thread at a time; return whether there is more to do.
+
+        Raises:
+            OSError: The directory cannot be surveyed; the next survey begins anew.
+        """
+        if self._survey is None:
+            self._survey = self._surveying()
+        until = time.monotonic() + _SLICE_S
+        try:
+            for _ in self._survey:
+                if self._closed or time.monotonic() > until:
+                    return not self._closed
+        except BaseException:
+            self._survey = None
+            raise
+        self._survey = None
+        return False
+
+    def figures(self) -> dict[str, object]:
+        """Return what there is to know.
+
+        Raises:
+            OSError: The file system does not answer.
+        """
+        usage = shutil.disk_usage(self._root)
+        figures: dict[str, object] = {
+            "path": self._root,
+            "capacity_bytes": self._capacity_bytes,
+            "is_owner": self._space is not None,
+            "total_bytes": usage.total,
+            "free_bytes": usage.free,
+            "swept": self.files.temporaries.swept,
+        }
+        if self._space is not None:
+            figures["objects"] = self._space.count
+            figures["used_bytes"] = self._space.used_bytes
+            figures["evicted"] = self._space.evicted
+        return figures
+
+    def _prepare(self) -> None:
+        self.files.prepare()
+        self.files.probe()
+
+    def _survey_all(self) -> None:
+        while self.survey():
+            pass
+
+    def _store(self, shard: int, file: str, value: memoryview) -> None:
+        path = self.files.path(shard, file)
+        space = self._space
+        if space is not None:
+            space.reserve(value.nbytes)
+        temporary = None
+        try:
+            temporary = self.files.write(value)
+            if space is None:
+                self.files.publish(temporary, path)
+            else:
+                with space.stripe(shard):
+                    self.files.publish(temporary, path)
+                    space.commit(shard, file, value.nbytes)
+        except BaseException:
+            if temporary is not None:
+                self.files.discard(temporary)
+            if space is not None:
+                space.cancel(value.nbytes)
+            raise
+        try:
+            self.files.settle(path)
+        except OSError:
+            with contextlib.suppress(OSError):  # the error that led here is the one to tell
+                self._remove(shard, file)
+            raise
+
+    def _remove(self, shard: int, file: str) -> None:
+        path = self.files.path(shard, file)
+        if (space := self._space) is None:
+            self.files.delete(path)
+            return
+        with space.stripe(shard):
+            self.files.delete(path)
+            space.forget(shard, file)
+
+    def _surveying(self) -> Iterator[None]:
+        """Sweep, become the owner if there is none, and bring the account up to date."""
+        began = time.monotonic()
+        self.next_survey = began + _SURVEY_INTERVAL_S
+        self.files.temporaries.sweep()
+        yield
+        if not self._own() and self._is_watched():
+            return
+        space = self._space or Space(self.files, self._capacity_bytes)
+        for shard in range(len(SHARDS)):
+            space.scan(shard)
+            yield
+        space.trim()
+        now = time.monotonic()
+        self.next_survey = max(self.next_survey, now + (now - began) * _SURVEY_SHARE)
+
+    def _own(self) -> bool:
+        """Return whether this process is the owner; become it if nobody is."""
+        with self._guard:
+            if self._closed:
+                raise StoreClosedError("the directory was closed")
+            if self._owner_lock is not None:
+                if locks.is_current(self._owner_lock, self._lock_path):
+                    os.utime(self._owner_lock)
+                    return True
+                locks.release(self._owner_lock)
+                self._owner_lock = self._space = None
+            self._owner_lock = locks.take(self._lock_path, locks.FILE)
+            if self._owner_lock is None:
+                return False
+            os.utime(self._owner_lock)
+            self._space = Space(self.files, self._capacity_bytes)
+            return True
+
+    def _is_watched(self) -> bool:
+        """Return whether the owner has surveyed the directory lately, or nobody has to."""
+        if self._capacity_bytes is None:
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            return time.time() - os.stat(self._lock_path).st_mtime < _IDLE_OWNER_S
+        return False
