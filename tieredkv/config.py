@@ -152,7 +152,9 @@ def _scaled(number: str, unit_bytes: int) -> int:
 
 
 def _nearest(value: object, names: Sequence[str] | dict[str, int]) -> str:
-    matches = difflib.get_close_matches(str(value).lower(), [name.lower() for name in names], n=1)
+    if not isinstance(value, str):
+        return ""
+    matches = difflib.get_close_matches(value.lower(), [name.lower() for name in names], n=1)
     return next((f" (did you mean {n!r}?)" for n in names if matches == [n.lower()]), "")
 
 
@@ -173,7 +175,7 @@ def _checked(check: Check, **limits: object) -> Callable[[Any, attrs.Attribute[A
 
 
 def _capacity(value: Size) -> int:
-    return parse_size(value, field="capacity")
+    return whole(parse_size(value, field="capacity"), field="capacity", low=1)
 
 
 def _overflow(value: Size) -> int:

@@ -78,11 +78,11 @@ class ObjectKey:
         if unfit := _UNFIT_IN_MODEL.search(self.model_name):
             raise KeyFormatError(f"model_name {self.model_name!r} must not hold {unfit[0]!r}")
         if not 0 <= self.kv_rank <= MAX_RANK:
-            raise KeyFormatError(f"kv_rank {self.kv_rank} is outside 0..{MAX_RANK}")
+            raise KeyFormatError(f"kv_rank {_shown(self.kv_rank)} is outside 0..{MAX_RANK}")
         if not self.chunk_hash:
             raise KeyFormatError("chunk_hash is empty: at least one byte is needed")
         if self.object_group_id < 0:
-            raise KeyFormatError(f"object_group_id {self.object_group_id} is negative")
+            raise KeyFormatError(f"object_group_id {_shown(self.object_group_id)} is negative")
         # A subclass of str or int may format as something else than was checked above.
         model, salt = str.__str__(self.model_name), str.__str__(self.cache_salt)
         rank, group = int(self.kv_rank), int(self.object_group_id)
@@ -119,7 +119,7 @@ class ObjectKey:
         ):
             _require_type(field, value, int)
             if not 0 <= value <= MAX_PACKED_FIELD:
-                raise KeyFormatError(f"{field} {value} is outside 0..{MAX_PACKED_FIELD}")
+                raise KeyFormatError(f"{field} {_shown(value)} is outside 0..{MAX_PACKED_FIELD}")
             packed = packed << 8 | value
         return packed
 
@@ -214,6 +214,11 @@ def tenant_of(wire_name: str) -> str:
 
 def _percent(text: str) -> str:
     return "".join(f"%{byte:02X}" for byte in text.encode())
+
+
+def _shown(value: int) -> str:
+    # Python refuses to write out integers of thousands of digits.
+    return str(value) if value.bit_length() <= 128 else f"of {value.bit_length()} bits"
 
 
 def _require_type(field: str, value: object, wanted: type) -> None:
