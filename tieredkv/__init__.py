@@ -1,22 +1,32 @@
-"""Tiered storage for large, recomputable values: L1 memory in front of disk, Valkey and the Hub."""
+"""Tiered storage for large, recomputable values: L1 memory in front of disk, Valkey and the Hub.
 
-from tieredkv.config import L1Config, WriteThrough
-from tieredkv.errors import TieredKVError
-from tieredkv.keys import ALL, Key, ObjectKey
-from tieredkv.observe import L1Stats, StoreStats
-from tieredkv.pool.lease import GetResult, GetResults, MemoryObject
-from tieredkv.results import (
-    DeleteResult,
-    DeleteStatus,
-    FlushReport,
-    GetStatus,
-    PutResult,
-    PutStatus,
-    StatResult,
-    ValueInfo,
-    WriteOutcome,
-)
-from tieredkv.store import Slot, TieredStore
+Everything here is imported when it is first named, so that ``import tieredkv`` costs next to
+nothing and a command line or a test pays only for what it uses.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tieredkv.config import L1Config, WriteThrough
+    from tieredkv.errors import TieredKVError
+    from tieredkv.keys import ALL, Key, ObjectKey
+    from tieredkv.observe import L1Stats, StoreStats
+    from tieredkv.pool.lease import GetResult, GetResults, MemoryObject
+    from tieredkv.results import (
+        DeleteResult,
+        DeleteStatus,
+        FlushReport,
+        GetStatus,
+        PutResult,
+        PutStatus,
+        StatResult,
+        ValueInfo,
+        WriteOutcome,
+    )
+    from tieredkv.store import Slot, TieredStore
 
 __all__ = [
     "ALL",
@@ -44,3 +54,32 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "ALL": "keys",
+    "GetResult": "pool.lease",
+    "GetResults": "pool.lease",
+    "Key": "keys",
+    "L1Config": "config",
+    "L1Stats": "observe",
+    "MemoryObject": "pool.lease",
+    "ObjectKey": "keys",
+    "Slot": "store",
+    "StoreStats": "observe",
+    "TieredKVError": "errors",
+    "TieredStore": "store",
+    "WriteThrough": "config",
+}
+"""Where a public name is defined, unless in `tieredkv.results`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_MODULES.get(name, 'results')}")
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,16 +1,25 @@
-"""Backends: the media behind L1, and what it takes to write one."""
+"""Backends: the media behind L1, and what it takes to write one.
 
-from tieredkv.backends.base import (
-    Backend,
-    BackendStatus,
-    Capabilities,
-    ReadCheck,
-    ReadRequest,
-    StoredName,
-    WriteRequest,
-)
-from tieredkv.backends.disk import DiskBackend
-from tieredkv.backends.threaded import ThreadedBackend
+Each is imported when it is first named, so that a program pays for those that it uses.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tieredkv.backends.base import (
+        Backend,
+        BackendStatus,
+        Capabilities,
+        ReadCheck,
+        ReadRequest,
+        StoredName,
+        WriteRequest,
+    )
+    from tieredkv.backends.disk import DiskBackend
+    from tieredkv.backends.threaded import ThreadedBackend
 
 __all__ = [
     "Backend",
@@ -23,3 +32,17 @@ __all__ = [
     "ThreadedBackend",
     "WriteRequest",
 ]
+
+_ELSEWHERE = {"DiskBackend": "disk", "ThreadedBackend": "threaded"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_ELSEWHERE.get(name, 'base')}")
+    value = globals()[name] = getattr(module, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
