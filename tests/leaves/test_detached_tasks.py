@@ -156,7 +156,7 @@ class TestLoops:
             with pytest.raises(WrongLoopError, match="the thing belongs to the event loop"):
                 require_loop(here, "the thing")
 
-        await anyio.to_thread.run_sync(lambda: anyio.run(elsewhere))  # noqa: TID251 - a second loop
+        await anyio.to_thread.run_sync(lambda: anyio.run(elsewhere))
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from itertools import pairwise
 
 import pytest
 import xxhash
@@ -16,7 +17,7 @@ from tieredkv.results import GetStatus
 
 NAME = "llama@000000ff@0@00010203@user-42"
 
-# Computed apart from the library, by
+# Computed apart from the library, by packing the fields with `struct` and digesting with `xxhash`:
 #   head = struct.pack("<4sBBHQQQ16sQ", b"TKV1", 1, 0, 0, 10, 0x0102030405060708,
 #                      0x1112131415161718, xxhash.xxh3_128_digest(NAME.encode()), 0)
 #   frame = b"0123456789" + head
@@ -52,7 +53,7 @@ def frame_of(
     return block
 
 
-def check_of(frame: bytes, name: str = NAME, *, floor: int = 0) -> FrameCheck:
+def check_of(frame: bytes | bytearray, name: str = NAME, *, floor: int = 0) -> FrameCheck:
     view = memoryview(frame)
     return FrameCheck(name, view[:-TRAILER_BYTES], view[-TRAILER_BYTES:], floor=floor)
 
@@ -214,7 +215,7 @@ class TestFeeding:
                 frame[len(payload) // 2] ^= 0x10
             check = check_of(frame)
             places = sorted({0, len(payload), *(cut for cut in cuts if cut < len(payload))})
-            for start, end in zip(places, places[1:], strict=False):
+            for start, end in pairwise(places):
                 check.feed(memoryview(frame)[start:end])
             wanted = GetStatus.CORRUPT if spoil and payload else GetStatus.HIT
             assert check.result() is wanted
@@ -259,7 +260,7 @@ class TestSealing:
 
 
 class TestBareValues:
-    def check(self, landed: bytes, name: str = NAME, *, floor: int = 0) -> SizeCheck:
+    def check(self, landed: bytes | bytearray, name: str = NAME, *, floor: int = 0) -> SizeCheck:
         return SizeCheck(name, memoryview(landed), floor=floor)
 
     @given(st.binary(max_size=300))

@@ -317,7 +317,7 @@ class TestL1Config:
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             config.capacity = 1  # type: ignore[misc]
         with pytest.raises(TypeError):
-            L1Config(MiB)  # type: ignore[misc]
+            L1Config(MiB)  # type: ignore[call-arg]
 
     def test_evolve_validates_again(self) -> None:
         with pytest.raises(ConfigError, match=re.escape("trigger_watermark=2")):

@@ -1,0 +1,60 @@
+"""The command line as a whole: how it starts, and how it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import tieredkv as package
+from tieredkv.cli import main
+
+
+def test_without_a_command_it_says_what_there_is(
+    tieredkv: Callable[..., tuple[int, str, str]],
+) -> None:
+    status, out, err = tieredkv()
+    assert (status, err) == (0, "")
+    assert "demo  Replay requests" in out
+    assert tieredkv("--help") == (0, out, "")
+
+
+def test_a_misspelt_command_is_one_line_and_exit_status_2(
+    tieredkv: Callable[..., tuple[int, str, str]],
+) -> None:
+    status, out, err = tieredkv("dmo")
+    assert (status, out) == (2, "")
+    assert err.startswith("tieredkv: No such command 'dmo'")
+    assert err.count("\n") == 1
+
+
+def test_it_runs_as_a_module(python: tuple[str, ...], environment: dict[str, str]) -> None:
+    command = [*python, "-m", "tieredkv", "--version"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"tieredkv {package.__version__}\n", "")
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    missing: str, python: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    program = (
+        "import runpy, sys\n"
+        f"sys.modules[{missing!r}] = None\n"
+        "runpy.run_module('tieredkv', run_name='__main__')"
+    )
+    done = subprocess.run(
+        [*python, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"tieredkv: the command line needs {missing}: pip install 'tieredkv[cli]'\n"
+    )
+
+
+def test_a_defect_is_not_taken_for_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tieredkv.cli.commands", None)
+    with pytest.raises(ModuleNotFoundError, match=r"tieredkv\.cli\.commands"):
+        main([])
