@@ -31,6 +31,7 @@ _SURROGATES: Final = r"\ud800-\udfff"
 _UNFIT_IN_MODEL: Final = re.compile(f"[@{{}}{_CONTROLS}{_SURROGATES}]")
 _UNFIT_IN_SALT: Final = re.compile(rf"[@{{}}/\\{_CONTROLS}{_SURROGATES}]")
 _ESCAPED_IN_STR: Final = re.compile(f"[%@{{}}{_CONTROLS}]")
+_find_escaped: Final = _ESCAPED_IN_STR.search
 _SURROGATE: Final = re.compile(f"[{_SURROGATES}]")
 _PERCENT_BYTE: Final = re.compile(r"((?:%[0-9A-F]{2})+)")
 _WIRE_FORM: Final = re.compile(
@@ -171,7 +172,10 @@ def wire_name_of(key: Key) -> str:
     """
     if isinstance(key, ObjectKey):
         return key.wire_name
-    if not isinstance(key, str):
+    if type(key) is str and 0 < len(key) <= MAX_STR_KEY_BYTES and key.isascii():
+        if _find_escaped(key) is None:  # the common case
+            return key
+    elif not isinstance(key, str):
         remedy = ": use .hex()" if isinstance(key, bytes | bytearray | memoryview) else ""
         raise TypeError(f"a key is an ObjectKey or a str, not {type(key).__name__}{remedy}")
     if not key:

@@ -54,28 +54,29 @@ Listener: TypeAlias = Callable[[CacheEvent], None]
 
 
 class Listeners:
-    """Those who want to hear of events. One that raises is logged and harms nobody."""
+    """Those who want to hear of events. One that raises is logged and harms nobody.
 
-    __slots__ = ("_listeners",)
+    Attributes:
+        registered: The listeners, by subscription; empty when events need not even be made.
+    """
+
+    __slots__ = ("registered",)
 
     def __init__(self) -> None:
-        self._listeners: dict[Subscription, Listener] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._listeners)
+        self.registered: dict[Subscription, Listener] = {}
 
     def subscribe(self, listener: Listener) -> Subscription:
         """Call `listener` with every event from now on, until the subscription is cancelled."""
-        subscription = Subscription(self._listeners)
-        self._listeners[subscription] = listener
+        subscription = Subscription(self.registered)
+        self.registered[subscription] = listener
         return subscription
 
     def emit(self, kind: EventKind, tier: str, names: Sequence[str], sizes: Sequence[int]) -> None:
         """Tell every listener; costs nothing when there is none."""
-        if not self._listeners or not names:
+        if not self.registered or not names:
             return
         event = CacheEvent(kind, tier, names, sizes)
-        for listener in tuple(self._listeners.values()):
+        for listener in tuple(self.registered.values()):
             try:
                 listener(event)
             except Exception:  # noqa: BLE001 - a listener is not ours

@@ -46,6 +46,7 @@ from tieredkv.tiers.assembly import Assembly
 from tieredkv.tiers.buffers import flat_target, flat_value
 from tieredkv.tiers.framing import Framing, Integrity
 from tieredkv.tiers.memory import MemoryTier
+from tieredkv.tiers.pacing import BUDGET_BYTES
 from tieredkv.tiers.puts import NewValue
 
 __all__ = ["Slot", "TieredStore"]
@@ -215,12 +216,13 @@ class TieredStore:
         """
         parts = self._parts()
         name = wire_name_of(key)
-        if parts.pacer.due:
+        if parts.pacer.spent >= BUDGET_BYTES:
             await parts.pacer.pause()
-        result = parts.reads.from_l1(key, name, size)
-        if result is None:
-            (result,) = await parts.reads.get_many((key,), (name,), (size,))
-            self._require_known(result.status, result.tier, result.error)
+        lease = parts.reads.hit(key, name, size)
+        if lease is not None:
+            return lease
+        (result,) = await parts.reads.get_many((key,), (name,), (size,))
+        self._require_known(result.status, result.tier, result.error)
         return result.object
 
     def get_nowait(self, key: Key, *, size: int | None = None) -> MemoryObject | None:

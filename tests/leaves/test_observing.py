@@ -75,10 +75,10 @@ class TestListeners:
 
     def test_nothing_happened_is_no_event(self) -> None:
         listeners = Listeners()
-        assert not listeners
+        assert not listeners.registered
         heard: list[CacheEvent] = []
         listeners.subscribe(heard.append)
-        assert listeners
+        assert listeners.registered
         listeners.emit("evicted", "l1", [], [])
         assert heard == []
 

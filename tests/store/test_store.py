@@ -9,18 +9,28 @@ import time
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import numpy as np
 import pytest
 
 from tests.store.inside import inside, users
 from tests.store.stoppable import StoppableDisk
-from tieredkv import GetStatus, L1Config, ObjectKey, PutStatus, TieredStore, WriteThrough
+from tieredkv import (
+    GetStatus,
+    L1Config,
+    ObjectKey,
+    PutStatus,
+    TieredStore,
+    ValueInfo,
+    WriteThrough,
+)
 from tieredkv.backends import DiskBackend
 from tieredkv.config import KiB, MiB
 from tieredkv.errors import (
     ConfigError,
     KeyFormatError,
     LeaseReleasedError,
+    OutOfMemoryError,
     PutFailedError,
     SizeMismatchError,
     StoreClosedError,
@@ -515,3 +525,115 @@ async def test_raising_instead_of_returning_is_a_choice(
             (result,) = await store.get_many(["key"])
             assert result.status is GetStatus.UNKNOWN
     assert caplog.text.count("tier disk is failing") == 1
+
+
+async def test_hits_give_way_to_others_after_about_a_millisecond_of_them(
+    store: TieredStore,
+) -> None:
+    await store.put("key", b"bytes")
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        await anyio.lowlevel.checkpoint()
+        before = turns
+        for _ in range(255):
+            with await store.get("key") as lease:  # type: ignore[union-attr]
+                assert lease.nbytes == 5
+        assert turns == before
+        for _ in range(1000):
+            with await store.get("key"):  # type: ignore[union-attr]
+                pass
+        assert turns >= before + 3
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_lease_held_too_long_is_told_of_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr("tieredkv.pool.lease.time.monotonic", lambda: now)
+    async with TieredStore(l1=L1Config(capacity="1MiB", lease_warn_s=60)) as store:
+        await store.put("key", b"bytes")
+        with await store.get("key") as held:  # type: ignore[union-attr]
+            for _ in range(4):
+                with await store.get("key"):  # type: ignore[union-attr]
+                    now += 61
+                    assert store.stats().l1.leases == 2
+            assert caplog.text.count("'key' (5 bytes) has been held for more than 60 s") == 1
+            assert bytes(held) == b"bytes"
+        assert store.stats().l1.leases == 0
+
+
+async def test_a_value_is_filled_in_place_and_invisible_before(store: TieredStore) -> None:
+    async with store.reserve("key", 5) as slot:
+        slot.view[:] = b"bytes"
+        assert await store.get("key") is None
+        assert slot.result is None
+    assert slot.result is not None
+    assert slot.result.ok
+    inside(store).l1.clear()
+    assert await store.get_bytes("key") == b"bytes"
+
+
+async def test_an_exception_drops_what_was_reserved(store: TieredStore) -> None:
+    async def fill() -> None:
+        async with store.reserve("key", 100_000) as slot:
+            slot.view[:5] = b"bytes"
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fill()
+    assert not await store.exists("key")
+    assert store.stats().l1.used_bytes == 0
+
+
+async def test_reserving_without_memory_says_so() -> None:
+    async with TieredStore(l1=L1Config(capacity="1MiB", overflow=0)) as store:
+        await store.put("held", bytes(600 * KiB))
+        with (
+            await store.get("held"),  # type: ignore[union-attr]
+            pytest.raises(OutOfMemoryError, match="no memory for 614400 bytes"),
+        ):
+            await store.reserve("key", 600 * KiB).__aenter__()
+        async with store.reserve("key", 600 * KiB) as slot:
+            pass
+        assert slot.result is not None
+        assert slot.result.ok
+
+
+async def test_questions_are_answered_without_reading(
+    store: TieredStore, disk: StoppableDisk
+) -> None:
+    salted = ObjectKey("llama", 1, b"\x01", cache_salt="user-42")
+    await store.put_many([("a", b"1"), ("b", b"22"), (salted, b"333")])
+    inside(store).l1.clear()
+    await store.put("b", b"22")
+    a, b, c = await store.stat_many(["a", "b", "c"])
+    assert (a.info, b.info, c.info) == (ValueInfo(1, "disk"), ValueInfo(2, "l1"), None)
+    assert c.status is GetStatus.MISS
+    assert await store.stat("c") is None
+    assert await store.match_prefix(["a", "b", "c", "a"]) == 2
+    assert await store.match_prefix(["a", "b"]) == 2
+    assert await store.match_prefix([]) == 0
+    assert {key async for key in store.keys("disk")} == {"a", "b", salted}
+    assert {key async for key in store.keys("disk", tenant="user-42")} == {salted}
+    assert {key async for key in store.keys("disk", prefix="a")} == {"a"}
+    assert {key async for key in store.keys("l1", tenant="")} == {"b"}
+    with pytest.raises(ConfigError, match="tier='dsk' must be one of 'l1', 'disk'"):
+        [key async for key in store.keys("dsk")]
+    assert disk.reads == []
+
+
+async def test_l1_alone_answers_at_once(store: TieredStore) -> None:
+    await store.put("key", b"bytes")
+    with store.get_nowait("key") as lease:  # type: ignore[union-attr]
+        assert bytes(lease) == b"bytes"
+    inside(store).l1.clear()
+    assert store.get_nowait("key") is None

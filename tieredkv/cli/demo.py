@@ -6,7 +6,7 @@ import json
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -141,14 +141,24 @@ class Demonstration:
                     soft_wrap=True,
                 )
                 with screen.open():
-                    async with anyio.create_task_group() as tasks:
-                        tasks.start_soon(self._interrupt, signals, tasks.cancel_scope)
-                        tasks.start_soon(
-                            screen.keep_current, lambda: self._report(store, replay, {})
-                        )
-                        await replay.run(self._requests)
-                        tasks.cancel_scope.cancel()
+                    await self._replay(replay, signals, screen, lambda: self._report(store, replay))
                 return self._report(store, replay, await self._holdings())
+
+    async def _replay(
+        self,
+        replay: Replay,
+        signals: AsyncIterator[signal.Signals],
+        screen: Screen,
+        report: Callable[[], Report],
+    ) -> None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._interrupt, signals, tasks.cancel_scope)
+                tasks.start_soon(screen.keep_current, report)
+                await replay.run(self._requests)
+                tasks.cancel_scope.cancel()
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
 
     async def _interrupt(
         self, signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope
@@ -157,12 +167,12 @@ class Demonstration:
         scope.cancel()
 
     def _report(
-        self, store: TieredStore, replay: Replay, holdings: Mapping[str, Holding]
+        self, store: TieredStore, replay: Replay, holdings: Mapping[str, Holding] | None = None
     ) -> Report:
         return Report.of(
             replay.tally,
             store.stats(),
-            holdings,
+            holdings or {},
             planned_requests=len(self._requests),
             value_bytes=self._contents.value_bytes,
         )

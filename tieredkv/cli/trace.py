@@ -93,10 +93,10 @@ def _request(line: bytes) -> Request | None:
 
 
 def _run(place: int, run: object) -> range:
-    match run:
-        case [int(first), int(length)] if bool not in (type(first), type(length)):
-            if first >= 0 and 1 <= length <= _MAX_CHAIN and first + length <= _MAX_ID:
-                return range(first, first + length)
+    if isinstance(run, list) and [type(number) for number in run] == [int, int]:
+        first, length = run
+        if first >= 0 and 1 <= length <= _MAX_CHAIN and first + length <= _MAX_ID:
+            return range(first, first + length)
     raise TraceError(
         f"run {place} is {_shown(run)}: expected [first_id, run_length], "
         f"first_id 0 or more, run_length 1 to {_MAX_CHAIN}"

@@ -20,8 +20,8 @@ held       0, but a view is alive        holds the value; counted in `Arena.held
 free       0, and no view is alive       belongs to the allocator (or, overflow, to nobody)
 =========  ============================  ====================================================
 
-Everything here runs on the event loop, but for `Arena.view` and `Arena.drop_later`, and nothing
-here is ever called from a finalizer, but for the latter.
+Everything here runs on the event loop, but for `Arena.view` and ``Arena.dropped.append``, and
+nothing here is ever called from a finalizer, but for the latter.
 """
 
 from __future__ import annotations
@@ -58,17 +58,18 @@ class Entry:
         expires_ms: Unix milliseconds, 0 for never.
         users: The index, each lease, each load or write in flight. At 0 the memory is given up.
         place: Offset in the arena, or the private memory of an overflow block, or None once freed.
+        view: Read-only view of the payload, of which readers get slices; None before the first.
     """
 
     __slots__ = (
         "_exporter",
-        "_view",
         "expires_ms",
         "generation",
         "name",
         "nbytes",
         "place",
         "users",
+        "view",
     )
 
     def __init__(self, name: str, nbytes: int, place: int | mmap.mmap) -> None:
@@ -79,7 +80,7 @@ class Entry:
         self.expires_ms: int = 0
         self.users: int = 1
         self._exporter: _ExporterRef | None = None
-        self._view: memoryview | None = None
+        self.view: memoryview | None = None
 
 
 class Arena:
@@ -91,6 +92,9 @@ class Arena:
         room_bytes: Bytes behind each payload that belong to its block (for a trailer).
         overflow_used_bytes: Bytes of private blocks now.
         held_bytes: Bytes of the blocks that are held, part of the used ones.
+        dropped: Entries of which one user each is to be taken away at the next `drain`. Appended to
+            from any thread, and from inside the garbage collector, which may interrupt the event
+            loop in the middle of anything here.
     """
 
     def __init__(
@@ -115,7 +119,7 @@ class Arena:
         # never calls back.
         self._held: set[Entry] = set()
         self._dead: deque[_ExporterRef] = deque()
-        self._dropped: deque[Entry] = deque()
+        self.dropped: deque[Entry] = deque()
         self._exporting = threading.Lock()
 
     @property
@@ -154,7 +158,7 @@ class Arena:
         entry.users -= 1
         if entry.users:
             return
-        entry._view = None  # the exporter's last reference, unless a view is alive elsewhere
+        entry.view = None  # the exporter's last reference, unless a view is alive elsewhere
         if entry._exporter is None:
             self._free(entry)
         else:
@@ -162,18 +166,10 @@ class Arena:
             self.held_bytes += self.block_bytes(entry.nbytes)
             self._reap()
 
-    def drop_later(self, entry: Entry) -> None:
-        """Take one user away as soon as the event loop comes to `drain`.
-
-        From any thread, and from inside the garbage collector, which may interrupt the loop in the
-        middle of anything here.
-        """
-        self._dropped.append(entry)
-
     def drain(self) -> None:
         """Settle what was dropped, and free the blocks whose last view has gone."""
-        while self._dropped:
-            self.drop(self._dropped.popleft())
+        while self.dropped:
+            self.drop(self.dropped.popleft())
         self._reap()
 
     def view(self, entry: Entry) -> memoryview:
@@ -181,13 +177,13 @@ class Arena:
 
         The caller must be a user of the entry. The view may outlive that use.
         """
-        view = entry._view
+        view = entry.view
         if view is None:
             with self._exporting:
-                view = entry._view
+                view = entry.view
                 if view is None:
                     view = memoryview(self._export(entry)).cast("B")[: entry.nbytes].toreadonly()
-                    entry._view = view
+                    entry.view = view
         return view[:]
 
     def writable(self, entry: Entry) -> memoryview:

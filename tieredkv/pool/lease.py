@@ -24,45 +24,52 @@ _log: Final = logging.getLogger(__name__)
 
 
 class LeaseBook:
-    """The leases that are out, so that one held too long is told of, once."""
+    """The leases that are out, so that one held too long is told of, once.
+
+    A lease is in one of three generations: `young` until the next look, then old, then told of. So
+    taking one needs no clock, and what is old at a look is at least `warn_s` old.
+
+    Attributes:
+        young: ``id`` of each lease taken since the last look, with its entry.
+    """
+
+    __slots__ = ("_next_look", "_old", "_told", "_warn_s", "young")
 
     def __init__(self, warn_s: float) -> None:
+        self.young: dict[int, Entry] = {}
+        self._old: dict[int, Entry] = {}
+        self._told: dict[int, Entry] = {}
         self._warn_s = warn_s
-        self._taken: dict[int, tuple[float, str, int]] = {}
-        self._told: dict[int, None] = {}  # those out of `_taken` that were warned of
-        self._next_look = 0.0
+        self._next_look = time.monotonic() + warn_s
 
     def __len__(self) -> int:
-        return len(self._taken) + len(self._told)
-
-    def enter(self, lease: MemoryObject, name: str, nbytes: int) -> None:
-        """Note that a lease begins; now and then, warn of those that have lasted too long."""
-        now = time.monotonic()
-        self._taken[id(lease)] = (now, name, nbytes)
-        if now >= self._next_look:
-            self._next_look = now + self._warn_s / 4
-            self._look(now)
+        return len(self.young) + len(self._old) + len(self._told)
 
     def leave(self, lease_id: int) -> None:
         """Note that a lease has ended; safe in any thread and inside the garbage collector."""
-        if self._taken.pop(lease_id, None) is None:
-            self._told.pop(lease_id, None)
+        for generation in (self.young, self._old, self._told):
+            generation.pop(lease_id, None)
 
-    def _look(self, now: float) -> None:
-        # The garbage collector may call `leave` at any point here, but not within the copy.
-        for lease_id, (taken, name, nbytes) in self._taken.copy().items():
-            age = now - taken
-            if age < self._warn_s:
-                return  # the rest is younger
-            self._told[lease_id] = None
-            if self._taken.pop(lease_id, None) is None:  # it has just ended
-                self._told.pop(lease_id, None)
-                continue
+    def look(self) -> None:
+        """Every `warn_s` seconds, warn of the old leases; cheap when called more often."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + self._warn_s
+        # A finalizer may call `leave` between any two of these: what ends now is in two
+        # generations, and `leave` looks into all of them.
+        fresh: dict[int, Entry] = {}
+        late = self._old
+        self._told.update(late)
+        self._old = self.young
+        self.young = fresh
+        for entry in late.values():
             _log.warning(
-                "the lease of %r (%d bytes) has been held for %.0f s; release it to free memory",
-                name,
-                nbytes,
-                age,
+                "the lease of %r (%d bytes) has been held for more than %.0f s: "
+                "release it, so that its memory can be used again",
+                entry.name,
+                entry.nbytes,
+                self._warn_s,
             )
 
 
@@ -91,7 +98,7 @@ class MemoryObject:
         self.key: Key = key
         self.tier: str = tier
         self.nbytes: int = entry.nbytes
-        book.enter(self, entry.name, entry.nbytes)
+        book.young[id(self)] = entry
 
     @property
     def view(self) -> memoryview:
@@ -100,9 +107,11 @@ class MemoryObject:
         Raises:
             LeaseReleasedError: The lease has ended.
         """
-        if self._entry is None:
+        entry = self._entry
+        if entry is None:
             raise self._released()
-        return self._arena.view(self._entry)
+        view = entry.view
+        return self._arena.view(entry) if view is None else view[:]
 
     @property
     def address(self) -> int:
@@ -128,8 +137,9 @@ class MemoryObject:
         entry, self._entry = self._entry, None
         if entry is None:
             raise self._released()
-        self._book.leave(id(self))
-        self._arena.drop_later(entry)
+        if self._book.young.pop(id(self), None) is None:
+            self._book.leave(id(self))
+        self._arena.dropped.append(entry)
 
     def __enter__(self) -> Self:
         return self
@@ -148,7 +158,7 @@ class MemoryObject:
         entry, self._entry = self._entry, None
         if entry is not None:
             self._book.leave(id(self))
-            self._arena.drop_later(entry)
+            self._arena.dropped.append(entry)
             warnings.warn(
                 f"the lease of {self.key!r} ({self.nbytes} bytes) was never released",
                 ResourceWarning,

@@ -122,7 +122,7 @@ class Assembly:
     def stats(self) -> StoreStats:
         """Return the figures of this moment."""
         l1, arena = self.l1, self.l1.arena
-        arena.drain()
+        l1.settle()
         return StoreStats(
             l1=L1Stats(
                 objects=len(l1),

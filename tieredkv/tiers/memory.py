@@ -20,6 +20,7 @@ __all__ = ["MemoryTier"]
 
 _MEMORY_WAIT_S: Final = 1.0
 _MEMORY_POLL_S: Final = 0.005
+_SETTLE_AFTER: Final = 64  # leases released since
 _FRAGMENTED_AFTER: Final = 2  # times the request, evicted in vain
 
 
@@ -55,6 +56,7 @@ class MemoryTier:
         self.evicted: int = 0
         self._index: dict[str, Entry] = {}
         self._policy: EvictionPolicy = LRU()
+        self._touch = self._policy.access
         self._listeners = listeners
         self._trims = config.eviction_ratio > 0
         self._high_bytes = int(config.trigger_watermark * self.arena.capacity_bytes)
@@ -79,29 +81,35 @@ class MemoryTier:
         return entry
 
     def find(self, name: str) -> Entry | None:
-        """Return a resident value's entry and count the access."""
-        self.arena.drain()
+        """Return a resident value's entry and count the hit; a miss is counted by `missed`."""
         entry = self._index.get(name)
         if entry is None or (entry.expires_ms and self.peek(name) is None):
-            self.misses += 1
             return None
-        self._policy.access(name)
+        self._touch(name)
         self.hits += 1
         self.hit_bytes += entry.nbytes
-        if self._listeners:
+        if self._listeners.registered:
             self._listeners.emit("accessed", self.name, (name,), (entry.nbytes,))
         return entry
 
-    def lease(self, entry: Entry, key: Key, tier: str) -> MemoryObject:
-        """Return a new lease of an entry that has a user."""
+    def lease(self, entry: Entry, key: Key) -> MemoryObject:
+        """Return a new lease of a resident entry."""
         entry.users += 1
-        return MemoryObject(entry, self.arena, self.leases, key, tier)
+        if len(self.arena.dropped) > _SETTLE_AFTER:
+            self.settle()
+        return MemoryObject(entry, self.arena, self.leases, key, self.name)
+
+    def settle(self) -> None:
+        """Take back what readers have let go of, and warn of those that do not."""
+        self.arena.drain()
+        self.leases.look()
 
     def reserve(self, name: str, nbytes: int) -> Entry | None:
         """Return memory for a value, evicting for it, or None; its one user is the caller.
 
         What the pool cannot take goes to the overflow; such an entry cannot be admitted.
         """
+        self.leases.look()
         entry = self.arena.allocate(name, nbytes)
         if entry is not None:
             return entry
@@ -199,7 +207,7 @@ class MemoryTier:
             self._policy.remove(entry.name, evicted=True)
             self.arena.drop(entry)
         self.evicted += len(victims)
-        if self._listeners:
+        if self._listeners.registered:
             self._listeners.emit(
                 "evicted", self.name, [e.name for e in victims], [e.nbytes for e in victims]
             )

@@ -8,11 +8,11 @@ from anyio.lowlevel import checkpoint
 
 from tieredkv.config import KiB, MiB
 
-__all__ = ["Pacer"]
+__all__ = ["BUDGET_BYTES", "HIT_BYTES", "Pacer"]
 
 _SLICE_BYTES: Final = 1 * MiB
-_BUDGET_BYTES: Final = 4 * MiB
-_HIT_BYTES: Final = 16 * KiB  # a hit takes about as long as copying this much
+BUDGET_BYTES: Final = 4 * MiB
+HIT_BYTES: Final = 16 * KiB  # a hit takes about as long as copying this much
 
 
 class Pacer:
@@ -20,32 +20,27 @@ class Pacer:
 
     A checkpoint costs more than a hit in L1, so hits go without one; after about a millisecond of
     hits, or 4 MiB of copying, the next operation begins with one.
+
+    Attributes:
+        spent: Bytes copied since, with `HIT_BYTES` for each hit; at `BUDGET_BYTES` it is time for
+            a `pause`.
     """
 
-    __slots__ = ("_spent",)
+    __slots__ = ("spent",)
 
     def __init__(self) -> None:
-        self._spent = 0
-
-    def hits(self, count: int = 1) -> None:
-        """Count hits."""
-        self._spent += count * _HIT_BYTES
-
-    @property
-    def due(self) -> bool:
-        """Whether it is time for a `pause`."""
-        return self._spent >= _BUDGET_BYTES
+        self.spent: int = 0
 
     async def pause(self) -> None:
         """Let others run."""
-        self._spent = 0
+        self.spent = 0
         await checkpoint()
 
     async def copy(self, target: memoryview, source: memoryview) -> None:
         """Copy bytes in slices of 1 MiB, giving way after each 4 MiB."""
         for at in range(0, source.nbytes, _SLICE_BYTES):
-            if self.due:
+            if self.spent >= BUDGET_BYTES:
                 await self.pause()
             piece = source[at : at + _SLICE_BYTES]
             target[at : at + piece.nbytes] = piece
-            self._spent += piece.nbytes
+            self.spent += piece.nbytes

@@ -10,6 +10,7 @@ from tieredkv.pool.lease import GetResult, MemoryObject
 from tieredkv.results import GetStatus
 from tieredkv.tiers.chain import Wanted
 from tieredkv.tiers.inflight import InFlight, Load
+from tieredkv.tiers.pacing import BUDGET_BYTES, HIT_BYTES, Pacer
 
 if TYPE_CHECKING:
     from tieredkv.keys import Key
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from tieredkv.tasks import Detached
     from tieredkv.tiers.chain import Chain
     from tieredkv.tiers.memory import MemoryTier
-    from tieredkv.tiers.pacing import Pacer
 
 __all__ = ["Reads"]
 
@@ -38,16 +38,24 @@ class Reads:
         self._detached = detached
         self._pacer = pacer
 
+    def hit(self, key: Key, name: str, size: int | None) -> MemoryObject | None:
+        """Return a lease if L1 holds the value, in the size asked for."""
+        entry = self._l1.find(name)
+        if entry is None or (size is not None and size != entry.nbytes):
+            return None
+        self._pacer.spent += HIT_BYTES
+        return self._l1.lease(entry, key)
+
     def from_l1(self, key: Key, name: str, size: int | None) -> GetResult | None:
         """Return the result that L1 alone gives, or None if it does not hold the name."""
-        entry = self._l1.find(name)
-        if entry is None:
-            return None
-        self._pacer.hits()
-        if size is not None and size != entry.nbytes:
+        lease = self.hit(key, name, size)
+        if lease is not None:
+            return GetResult(key, GetStatus.HIT, lease, lease.tier)
+        entry = self._l1.peek(name)
+        if entry is not None and size is not None:
             return self._mismatch(key, entry, size)
-        lease = self._l1.lease(entry, key, self._l1.name)
-        return GetResult(key, GetStatus.HIT, lease, self._l1.name)
+        self._l1.misses += 1
+        return None
 
     async def get_many(
         self, keys: Sequence[Key], names: Sequence[str], sizes: Sequence[int | None]
@@ -57,7 +65,7 @@ class Reads:
         joined: list[Load] = []
         try:
             for key, name, size in zip(keys, names, sizes, strict=True):
-                if self._pacer.due:
+                if self._pacer.spent >= BUDGET_BYTES:
                     await self._pacer.pause()
                 results.append(self.from_l1(key, name, size))
             # From here to the start of the loads nothing waits: others may join them already.
