@@ -68,7 +68,7 @@ class Slot:
     __slots__ = ("result", "view")
 
     def __init__(self, view: memoryview) -> None:
-        self.view = view
+        self.view: memoryview = view
         self.result: PutResult | None = None
 
 

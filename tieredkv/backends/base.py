@@ -51,6 +51,7 @@ class ReadCheck(Protocol):
 
     def result(self) -> GetStatus:
         """Say what the value is worth, once, after all of it has landed."""
+        ...
 
 
 @attrs.frozen(eq=False)

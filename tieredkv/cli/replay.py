@@ -96,7 +96,7 @@ class Replay:
             tiers: Names of the store's tiers, in order of look-up.
             l1_bytes: Capacity of L1; a quarter of it is leased at a time, and put at a time.
         """
-        self.tally = Tally({name: Traffic() for name in (*tiers, COMPUTED)})
+        self.tally: Tally = Tally({name: Traffic() for name in (*tiers, COMPUTED)})
         self._order = {name: place for place, name in enumerate(self.tally.traffic)}
         self._store = store
         self._contents = contents

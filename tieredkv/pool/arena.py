@@ -113,6 +113,7 @@ class Arena:
         self.overflow_used_bytes: int = 0
         self.held_bytes: int = 0
         self._region = _anonymous(self.capacity_bytes)
+        self._bytes = memoryview(self._region)
         self._allocator = Allocator(pages)
         self._types: dict[int, type[ctypes.Array[ctypes.c_char]]] = {}
         # Held entries are referenced by nothing else, and a weak reference that is garbage itself
@@ -194,6 +195,16 @@ class Arena:
         """
         with self._exporting:
             return memoryview(self._export(entry)).cast("B")[: entry.nbytes + self.room_bytes]
+
+    def fresh(self, entry: Entry) -> memoryview:
+        """Return the bytes of a payload for its only user to fill at once, on the event loop.
+
+        Cheaper than `writable`, and unguarded: it must be gone before the entry has another user.
+        """
+        place = entry.place
+        if isinstance(place, int):
+            return self._bytes[place : place + entry.nbytes]
+        return self.writable(entry)[: entry.nbytes]
 
     def _export(self, entry: Entry) -> ctypes.Array[ctypes.c_char]:
         reference = entry._exporter

@@ -117,7 +117,7 @@ class Assembly:
             if scope.cancelled_caught:
                 _log.warning("closed while a backend was still closing")
             self.l1.clear()
-        return report
+            return report
 
     def stats(self) -> StoreStats:
         """Return the figures of this moment."""

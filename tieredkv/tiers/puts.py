@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final
-
-import attrs
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tieredkv.config import MiB
 from tieredkv.errors import OutOfMemoryError
@@ -29,8 +27,7 @@ _NO_MEMORY: Final = WriteOutcome(PutStatus.REJECTED, "no_memory")
 _NOT_TRIED: Final = WriteOutcome(PutStatus.SKIPPED, "no_memory")
 
 
-@attrs.frozen(eq=False)
-class NewValue:
+class NewValue(NamedTuple):
     """A value to put: its wire name, its bytes, and when it expires."""
 
     name: str
@@ -39,8 +36,7 @@ class NewValue:
     expires_ms: int
 
 
-@attrs.frozen
-class PutOutcomes:
+class PutOutcomes(NamedTuple):
     """How a put ended: whether the policy's requirement is met, and each tier's outcome."""
 
     ok: bool
@@ -58,7 +54,7 @@ class Reservation:
     __slots__ = ("outcomes", "view")
 
     def __init__(self, view: memoryview) -> None:
-        self.view = view
+        self.view: memoryview = view
         self.outcomes: PutOutcomes | None = None
 
 
@@ -96,7 +92,7 @@ class Puts:
                     put = self._writes.put(entry, value.ttl_s)
                     ready.append(put)
                     ready_bytes += nbytes
-                    await self._pacer.copy(self._l1.arena.writable(entry), value.source)
+                    await self._pacer.copy(self._l1.arena.fresh(entry), value.source)
                     self._commit(put, value.expires_ms, barred)
                     puts.append(put)
                 await self._submit(ready)

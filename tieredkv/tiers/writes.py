@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Put", "TierWriter", "Writes"]
 
+_PENDING: Final = WriteOutcome(PutStatus.PENDING)
+
 _CALL_BYTES: Final = 64 * MiB  # handed to a backend at once, each call with a deadline of its own
 
 
@@ -47,11 +49,9 @@ class Put:
         self.entry: Entry = entry
         self.in_l1: bool = isinstance(entry.place, int)
         self.ttl_s: float | None = ttl_s
-        self.outcomes: dict[str, WriteOutcome] = dict.fromkeys(
-            tiers, WriteOutcome(PutStatus.PENDING)
-        )
+        self.outcomes: dict[str, WriteOutcome] = dict.fromkeys(tiers, _PENDING)
         self._require = policy.require
-        self._settled = anyio.Event()
+        self._settled = anyio.Event() if self.outcomes else None
 
     @property
     def met(self) -> bool:
@@ -67,12 +67,12 @@ class Put:
         statuses = {outcome.status for outcome in self.outcomes.values()}
         lost = bool(statuses - {PutStatus.STORED, PutStatus.PENDING})
         decided = lost if self._require == "all" else PutStatus.STORED in statuses
-        if decided or PutStatus.PENDING not in statuses:
+        if self._settled and (decided or PutStatus.PENDING not in statuses):
             self._settled.set()
 
     async def wait(self) -> None:
         """Wait until the requirement is met or cannot be met any more."""
-        if self.outcomes and self._require != "none":
+        if self._settled and self._require != "none":
             await self._settled.wait()
 
 
@@ -219,6 +219,8 @@ class Writes:
         A tier whose share of pending bytes is used up is waited for, at most for its deadline, if
         the policy needs it; else the put is SKIPPED("busy") there.
         """
+        if not self.writers:
+            return
         accepted: dict[TierWriter, list[Put]] = {writer: [] for writer in self.writers}
 
         def start() -> None:

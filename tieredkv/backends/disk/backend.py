@@ -108,9 +108,9 @@ class DiskBackend(ThreadedBackend[Volume]):
                 raise ConfigError(
                     f"capacity={capacity!r} is below one block of {BLOCK_BYTES} bytes"
                 )
-        self.path = Path(path).expanduser()
-        self.capacity_bytes = limit
-        self.capabilities = Capabilities(
+        self.path: Path = Path(path).expanduser()
+        self.capacity_bytes: int | None = limit
+        self.capabilities: Capabilities = Capabilities(
             persistent=True,
             shared=True,
             listable=True,

@@ -46,7 +46,7 @@ class Files:
 
     def __init__(self, root: str, *, fsync: bool) -> None:
         self.root = root
-        self.temporaries = Temporaries(root)
+        self.temporaries: Temporaries = Temporaries(root)
         self._fsync = fsync
         self._shards = tuple(f"{root}/{OBJECTS}/{shard}" for shard in SHARDS)
 

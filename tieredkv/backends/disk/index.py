@@ -53,8 +53,8 @@ class Index:
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        self.room_bytes = 0
+        self.count: int = 0
+        self.room_bytes: int = 0
         # file → room in blocks << _TIME_BITS | Unix us of its last use, in ascending order of use
         self._shards: tuple[dict[str, int], ...] = tuple({} for _ in SHARDS)
         # No value of a shard was used earlier than this.

@@ -2,9 +2,9 @@
 
 Only the owner of a directory keeps account of it. Worker threads call this, several at a time:
 
-- `_changed` guards the index and the bytes on their way. Nothing waits for the disk under it.
+- `_lock` guards the index and the bytes on their way. Nothing waits for the disk under it.
 - `stripe` gives the lock of a shard, under which a file gets or loses its name *and* the index
-  hears of it. So the two never disagree about what this process did. It is taken before `_changed`.
+  hears of it. So the two never disagree about what this process did. It is taken before `_lock`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ class Space:
     """
 
     def __init__(self, files: Files, capacity_bytes: int | None) -> None:
-        self.evicted = 0
+        self.evicted: int = 0
         self._files = files
         self._capacity_bytes = capacity_bytes
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._index = Index()
         self._coming_bytes = 0
         self._stripes = tuple(threading.Lock() for _ in SHARDS)
@@ -54,7 +55,7 @@ class Space:
     @property
     def used_bytes(self) -> int:
         """Room that is taken, by values that are being written as well."""
-        with self._changed:
+        with self._lock:
             return self._index.room_bytes + self._coming_bytes
 
     def stripe(self, shard: int) -> threading.Lock:
@@ -70,7 +71,7 @@ class Space:
             OSError: Nothing could be evicted; there is nothing to cancel then.
         """
         room = room_bytes(nbytes)
-        with self._changed:
+        with self._lock:
             if self._capacity_bytes is not None:
                 while self._coming_bytes and self._coming_bytes + room > self._capacity_bytes:
                     self._changed.wait()
@@ -83,25 +84,25 @@ class Space:
 
     def commit(self, shard: int, file: str, nbytes: int) -> None:
         """Note that a value whose room was reserved has its name now; under the shard's stripe."""
-        with self._changed:
+        with self._lock:
             self._index.put(shard, file, nbytes)
             self._coming_bytes -= room_bytes(nbytes)
             self._changed.notify_all()
 
     def cancel(self, nbytes: int) -> None:
         """Give reserved room back."""
-        with self._changed:
+        with self._lock:
             self._coming_bytes -= room_bytes(nbytes)
             self._changed.notify_all()
 
     def touch(self, shard: int, file: str) -> None:
         """Note that a value was read."""
-        with self._changed:
+        with self._lock:
             self._index.touch(shard, file)
 
     def forget(self, shard: int, file: str) -> None:
         """Note that a value is gone; under the shard's stripe."""
-        with self._changed:
+        with self._lock:
             self._index.forget(shard, file)
 
     def trim(self) -> None:
@@ -133,7 +134,7 @@ class Space:
         """
         with self._stripes[shard]:
             found = self._files.shard(shard)
-            with self._changed:
+            with self._lock:
                 self._index.replace(shard, found)
 
     def _evict_oldest(self) -> int | None:
@@ -143,7 +144,7 @@ class Space:
             The bytes that its file had; 0 if it was gone, or may stay after all; None if there is
             no value.
         """
-        with self._changed:
+        with self._lock:
             oldest = self._index.pop_oldest()
         if oldest is None:
             return None
@@ -157,7 +158,7 @@ class Space:
             except FileNotFoundError:  # deleted or evicted by another process
                 return 0
             if _used_by_others(oldest, status):
-                with self._changed:
+                with self._lock:
                     self._index.put(shard, file, status.st_size)
                 return 0
             if name_of(shard, file) is None:  # whatever it is, it is not ours
@@ -167,7 +168,7 @@ class Space:
             except FileNotFoundError:
                 return 0
             except OSError:
-                with self._changed:
+                with self._lock:
                     self._index.put(shard, file, status.st_size)
                 raise
             self.evicted += 1

@@ -30,7 +30,7 @@ class Temporaries:
     """
 
     def __init__(self, root: str) -> None:
-        self.swept = 0
+        self.swept: int = 0
         self._path = f"{root}/{_DIRECTORY}"
         self._numbers = itertools.count()
         self._lock = threading.Lock()

@@ -51,8 +51,8 @@ class Volume:
     """
 
     def __init__(self, root: str, *, capacity_bytes: int | None, fsync: bool) -> None:
-        self.files = Files(root, fsync=fsync)
-        self.next_survey = 0.0
+        self.files: Files = Files(root, fsync=fsync)
+        self.next_survey: float = 0.0
         self._root = root
         self._lock_path = f"{root}/{_LOCK}"
         self._capacity_bytes = capacity_bytes
