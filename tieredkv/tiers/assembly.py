@@ -108,6 +108,7 @@ class Assembly:
 
     async def aclose(self, timeout_s: float) -> FlushReport:
         """Wait for the pending writes, close the backends, drop L1's index. Never cancelled."""
+        report = self._writes.report()
         with anyio.CancelScope(shield=True):
             report = await self.flush(timeout_s)
             for tier, names in report.pending.items():
@@ -117,7 +118,7 @@ class Assembly:
             if scope.cancelled_caught:
                 _log.warning("closed while a backend was still closing")
             self.l1.clear()
-            return report
+        return report
 
     def stats(self) -> StoreStats:
         """Return the figures of this moment."""
