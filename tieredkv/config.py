@@ -62,7 +62,7 @@ def parse_size(value: object, *, field: str = "size") -> int:
         raise ConfigError(f"{field}={value!r} is not a size: give bytes (int) or text like '4GiB'")
     number, unit = form.groups()
     if unit in _UNITS:
-        return _scaled(number, _UNITS[unit])
+        return whole(_scaled(number, _UNITS[unit]), field=field, low=0)
     if (letter := unit.upper()) in {"K", "M", "G", "T"}:
         readings = [name for name in _UNITS if name.upper().startswith(letter)]
         both = " or ".join(

@@ -63,7 +63,7 @@ class TestSizes:
         assert parse_size(f"0{unit}") == 0
 
     @given(
-        whole_part=st.integers(0, 10**12),
+        whole_part=st.integers(0, 10**6),
         fraction=st.text("0123456789", max_size=30),
         unit=st.sampled_from(list(UNITS)),
     )

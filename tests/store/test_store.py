@@ -637,3 +637,10 @@ async def test_l1_alone_answers_at_once(store: TieredStore) -> None:
         assert bytes(lease) == b"bytes"
     inside(store).l1.clear()
     assert store.get_nowait("key") is None
+
+
+async def test_more_memory_than_there_is_is_refused_in_words(disk: StoppableDisk) -> None:
+    with pytest.raises(ConfigError, match="capacity=4398046511104: the system has not so much"):
+        await TieredStore(
+            l1=L1Config(capacity="4TiB", alignment_bytes=64 * KiB), l2=[disk]
+        ).__aenter__()

@@ -33,6 +33,7 @@ import weakref
 from collections import deque
 from typing import Any, Final
 
+from tieredkv.errors import ConfigError
 from tieredkv.pool.allocator import Allocator
 
 __all__ = ["Arena", "Entry"]
@@ -112,7 +113,12 @@ class Arena:
         self.room_bytes: int = room_bytes
         self.overflow_used_bytes: int = 0
         self.held_bytes: int = 0
-        self._region = _anonymous(self.capacity_bytes)
+        try:
+            self._region = _anonymous(self.capacity_bytes)
+        except OSError as error:
+            raise ConfigError(
+                f"capacity={capacity_bytes}: the system has not so much memory ({error.strerror})"
+            ) from None
         self._bytes = memoryview(self._region)
         self._allocator = Allocator(pages)
         self._types: dict[int, type[ctypes.Array[ctypes.c_char]]] = {}

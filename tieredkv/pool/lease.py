@@ -27,7 +27,9 @@ class LeaseBook:
     """The leases that are out, so that one held too long is told of, once.
 
     A lease is in one of three generations: `young` until the next look, then old, then told of. So
-    taking one needs no clock, and what is old at a look is at least `warn_s` old.
+    taking one needs no clock, and what is old at a look is at least `warn_s` old. They hold entries,
+    not names, because an entry that only a dying lease refers to must not be garbage itself: its
+    exporter's weak reference would never call back.
 
     Attributes:
         young: ``id`` of each lease taken since the last look, with its entry.
@@ -63,7 +65,7 @@ class LeaseBook:
         self._told.update(late)
         self._old = self.young
         self.young = fresh
-        for entry in late.values():
+        for entry in tuple(late.values()):  # another thread may be in `leave`
             _log.warning(
                 "the lease of %r (%d bytes) has been held for more than %.0f s: "
                 "release it, so that its memory can be used again",

@@ -81,7 +81,7 @@ class MemoryTier:
         return entry
 
     def find(self, name: str) -> Entry | None:
-        """Return a resident value's entry and count the hit; a miss is counted by `missed`."""
+        """Return a resident value's entry and count the hit; misses are the caller's to count."""
         entry = self._index.get(name)
         if entry is None or (entry.expires_ms and self.peek(name) is None):
             return None
@@ -89,7 +89,10 @@ class MemoryTier:
         self.hits += 1
         self.hit_bytes += entry.nbytes
         if self._listeners.registered:
+            entry.users += 1  # a listener may delete it
             self._listeners.emit("accessed", self.name, (name,), (entry.nbytes,))
+            self.arena.drop(entry)
+            return self._index.get(name)
         return entry
 
     def lease(self, entry: Entry, key: Key) -> MemoryObject:
