@@ -186,14 +186,17 @@ class TestForgotten:
 
     @pytest.mark.parametrize("viewed", [False, True])
     def test_in_a_cycle_of_garbage(self, pool: Pool, viewed: bool) -> None:  # noqa: FBT001 - a parameter of the test
-        lease = pool.lease()
-        cycle: list[object] = [lease]
-        cycle.append(cycle)
-        if viewed:
-            cycle.append(lease.view)
-        with pytest.warns(ResourceWarning):
+        def forget() -> None:
+            lease = pool.lease()
+            cycle: list[object] = [lease]
+            cycle.append(cycle)
+            if viewed:
+                cycle.append(lease.view)
             del lease, cycle
             gc.collect()
+
+        with pytest.warns(ResourceWarning):
+            forget()
         assert (pool.used_blocks, pool.arena.held_blocks, len(pool.book)) == (0, 0, 0)
 
 

@@ -144,11 +144,9 @@ class TestEviction:
     def test_fragmentation_ends_at_twice_the_request(self) -> None:
         pages = 64
         tier = L1(pages)
-        pinned = []
         for n in range(pages):
             tier.put(f"{n}")
-        for n in range(1, pages, 2):  # no two neighbours can ever be free
-            pinned.append(tier.read(f"{n}"))
+        pinned = [tier.read(f"{n}") for n in range(1, pages, 2)]  # no two neighbours can be free
         assert tier.reserve("big", 2 * PAGE - ROOM) is None
         assert 2 <= len(tier.evicted_names) <= 4
         for lease in pinned:

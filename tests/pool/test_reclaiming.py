@@ -77,6 +77,11 @@ def put(tier: MemoryTier, name: str, payload: bytes) -> bool:
     return True
 
 
+def take(tier: MemoryTier, name: str) -> MemoryObject | None:
+    entry = tier.find(name)
+    return None if entry is None else tier.lease(entry, name)
+
+
 def assert_all_memory_returns(tier: MemoryTier) -> None:
     gc.collect()
     tier.clear()
@@ -94,29 +99,28 @@ class TestGarbageCollection:
         tier = tier_of(32)
         chance = random.Random(7)
         kept: list[tuple[Any, bytes]] = []
+        lease: MemoryObject | None = None
         gc.set_threshold(1)
         for serial in range(3000):
             name = f"key {serial % 40}"
             put(tier, name, pattern(serial, chance.choice([100, 5000, 9000])))
-            entry = tier.find(name)
-            if entry is not None:
-                lease = tier.lease(entry, name)
+            lease = take(tier, name)
+            if lease is not None:
                 node = self_referring()
                 if chance.random() < 0.7:
                     node.view = lease.view[8:]  # type: ignore[attr-defined]
                 if chance.random() < 0.3:
-                    array = np.frombuffer(lease.view, np.uint8)
-                    kept.append((array, array.tobytes()))
+                    kept.append((np.frombuffer(lease.view, np.uint8), bytes(lease)))
                 if chance.random() < 0.5:
                     node.lease = lease  # type: ignore[attr-defined]
                 else:
                     lease.release()
-                del lease, node
+                del node
             if len(kept) > 6:
                 kept.pop(chance.randrange(len(kept)))
-            for array, expected in kept:
-                assert array.tobytes() == expected
-        del kept, entry, array, expected
+            assert all(array.tobytes() == expected for array, expected in kept)
+        kept.clear()
+        lease = None
         assert_all_memory_returns(tier)
 
     @pytest.mark.parametrize("operation", ["allocate", "drop", "drain", "look", "view"])
@@ -192,9 +196,7 @@ class TestGarbageCollection:
             assert entry is not None
             gc.disable()
             for _ in range(30):
-                node = self_referring()
-                node.lease = tier.lease(entry, "key")  # type: ignore[attr-defined]
-            del node
+                self_referring().lease = tier.lease(entry, "key")  # type: ignore[attr-defined]
             tier.leases._next_look = 0.0
             gc.set_threshold(gc.get_count()[0] + delay)
             gc.enable()
@@ -256,18 +258,16 @@ class TestThreads:
                 for serial in range(2000):
                     name = f"key {serial % 100}"
                     put(tier, name, pattern(serial, 3000 + serial % 3 * 4000))
-                    entry = tier.find(name)
-                    if entry is not None:
-                        lease = tier.lease(entry, name)
-                        del entry
+                    lease = take(tier, name)
+                    if lease is not None:
                         inbox[serial % 4].append(lease)
-                        del lease
+                    del lease
             finally:
                 stop.set()
                 for thread in threads:
                     thread.join()
             assert wrong == []
-            del threads, thread
+            del threads
             assert_all_memory_returns(tier)
 
     @pytest.mark.usefixtures("_impatient")
@@ -304,10 +304,8 @@ class TestThreads:
     def test_a_release_in_another_thread_counts_at_the_next_allocation(self) -> None:
         tier = tier_of(1)
         assert put(tier, "key", b"payload")
-        entry = tier.find("key")
-        assert entry is not None
-        lease = tier.lease(entry, "key")
-        del entry
+        lease = take(tier, "key")
+        assert lease is not None
         assert tier.reserve("other", 1) is None
         thread = threading.Thread(target=lease.release)
         thread.start()

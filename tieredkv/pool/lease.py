@@ -27,9 +27,9 @@ class LeaseBook:
     """The leases that are out, so that one held too long is told of, once.
 
     A lease is in one of three generations: `young` until the next look, then old, then told of. So
-    taking one needs no clock, and what is old at a look is at least `warn_s` old. They hold entries,
-    not names, because an entry that only a dying lease refers to must not be garbage itself: its
-    exporter's weak reference would never call back.
+    taking one needs no clock, and what is old at a look is at least `warn_s` old. They hold
+    entries, not names, because an entry that only a dying lease refers to must not be garbage
+    itself: its exporter's weak reference would never call back.
 
     Attributes:
         young: ``id`` of each lease taken since the last look, with its entry.

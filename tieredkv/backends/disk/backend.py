@@ -70,9 +70,9 @@ class DiskBackend(ThreadedBackend[Volume]):
     outlives the process, to the minute.
 
     The capacity counts values in blocks of 4 KiB, those being written included. It may be exceeded
-    by the directories (4 KiB for each of 256, more where names are many), by a value a worker while
-    it is being evicted, and by what other processes have written in the last 30 s (longer with
-    millions of files: listing them takes at most a twentieth of the time).
+    by the directories (4 KiB for each of 256, more where names are many), by evicted values that
+    are being read, and by what other processes have written in the last 30 s (longer with millions
+    of files: listing them takes at most a twentieth of the time).
 
     Where the disk is full, values are evicted for new ones, whatever the capacity.
     """
@@ -166,6 +166,7 @@ class DiskBackend(ThreadedBackend[Volume]):
             return BackendStatus(is_healthy=False, reason=str(error))
         except OSError as error:
             return BackendStatus(is_healthy=False, reason=str(self._map_error("status", error)))
+        self._succeeded("status")
         reason = "; ".join(self._troubles.values())
         return BackendStatus(is_healthy=not reason, reason=reason, details=details)
 

@@ -179,11 +179,13 @@ class Files:
         return list(_files_in(self._shards[shard], ""))
 
     def _make_directories(self, directory: str) -> None:
-        os.makedirs(directory, mode=_DIRECTORY_MODE, exist_ok=True)
-        if self._fsync:
-            while len(directory) > len(self.root):
-                directory = os.path.dirname(directory)
-                _sync_directory(directory)
+        path = self.root
+        for part in directory.removeprefix(f"{path}/").split("/"):
+            parent, path = path, f"{path}/{part}"
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, _DIRECTORY_MODE)
+                if self._fsync:
+                    _sync_directory(parent)
 
 
 def _files_in(directory: str, prefix: str) -> Iterator[Found]:

@@ -16,7 +16,7 @@ from typing import Final
 __all__ = ["DIRECTORY", "FILE", "is_current", "release", "take"]
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-FILE: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+FILE: Final = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC
 
 
 def take(path: str, flags: int) -> int | None:

@@ -26,11 +26,11 @@ __all__ = ["Space"]
 class Space:
     """Keeps the values of a directory within its capacity, least recently used first to go.
 
-    The capacity holds values that are being written, too, so it is met at any time, except for
+    The capacity holds values that are being written and evicted, too, so it is met at any time, but
+    for
 
     - directories (4 KiB for each of the 256 shards, more where names are many or long);
-    - what is being evicted: a value is out of the account a moment before its file is gone, at most
-      one value a worker;
+    - values that are gone while readers still have their files open;
     - what other processes have written since the last scan.
 
     Attributes:
@@ -45,6 +45,7 @@ class Space:
         self._changed = threading.Condition(self._lock)
         self._index = Index()
         self._coming_bytes = 0
+        self._leaving_bytes = 0
         self._stripes = tuple(threading.Lock() for _ in SHARDS)
 
     @property
@@ -54,9 +55,9 @@ class Space:
 
     @property
     def used_bytes(self) -> int:
-        """Room that is taken, by values that are being written as well."""
+        """Room that is taken, by values that are being written or evicted as well."""
         with self._lock:
-            return self._index.room_bytes + self._coming_bytes
+            return self._index.room_bytes + self._coming_bytes + self._leaving_bytes
 
     def stripe(self, shard: int) -> threading.Lock:
         """Return the lock under which files of a shard get and lose their names."""
@@ -81,6 +82,9 @@ class Space:
         except BaseException:
             self.cancel(nbytes)
             raise
+        with self._lock:  # others' evictions wait for nobody, so this ends
+            while self._leaving_bytes and not self._fits(self._leaving_bytes):
+                self._changed.wait()
 
     def commit(self, shard: int, file: str, nbytes: int) -> None:
         """Note that a value whose room was reserved has its name now; under the shard's stripe."""
@@ -111,9 +115,8 @@ class Space:
         Raises:
             OSError: A file could not be removed.
         """
-        while self._capacity_bytes is not None and self.used_bytes > self._capacity_bytes:
-            if self._evict_oldest() is None:
-                return
+        while self._evict_oldest() is not None:
+            pass
 
     def evict(self, nbytes: int) -> bool:
         """Evict as much as a value needs, whatever the capacity; return whether anything went.
@@ -122,7 +125,7 @@ class Space:
             OSError: A file could not be removed.
         """
         freed = 0
-        while freed < nbytes and (gone := self._evict_oldest()) is not None:
+        while freed < nbytes and (gone := self._evict_oldest(even_if_it_fits=True)) is not None:
             freed += gone
         return freed > 0
 
@@ -137,42 +140,61 @@ class Space:
             with self._lock:
                 self._index.replace(shard, found)
 
-    def _evict_oldest(self) -> int | None:
-        """Remove the value that was not used for the longest time.
+    def _evict_oldest(self, *, even_if_it_fits: bool = False) -> int | None:
+        """Remove the value that was not used for the longest time, if it has to go.
 
         Returns:
             The bytes that its file had; 0 if it was gone, or may stay after all; None if there is
-            no value.
+            no value or no need.
         """
-        with self._lock:
+        with self._lock:  # seen and done at once: else two workers would evict for one need
+            if self._fits(0) and not even_if_it_fits:
+                return None
+            taken = self._index.room_bytes
             oldest = self._index.pop_oldest()
+            leaving = taken - self._index.room_bytes
+            self._leaving_bytes += leaving
         if oldest is None:
             return None
+        try:
+            with self._stripes[oldest.shard]:
+                return self._evict(oldest)
+        except FileNotFoundError:  # deleted or evicted by another process
+            return 0
+        finally:
+            with self._lock:
+                self._leaving_bytes -= leaving
+                self._changed.notify_all()
+
+    def _fits(self, extra_bytes: int) -> bool:
+        """Return whether what is there and coming fits, with so many bytes more; under the lock."""
+        taken = self._index.room_bytes + self._coming_bytes + extra_bytes
+        return self._capacity_bytes is None or taken <= self._capacity_bytes
+
+    def _evict(self, oldest: Oldest) -> int:
         shard, file, _ = oldest
+        # Written again since, so that its old file is gone; or whatever it is, it is not ours.
+        if (shard, file) in self._index or name_of(shard, file) is None:
+            return 0
         path = self._files.path(shard, file)
-        with self._stripes[shard]:
-            if (shard, file) in self._index:  # written again since: its old file is gone
-                return 0
-            try:
-                status = os.stat(path)
-            except FileNotFoundError:  # deleted or evicted by another process
-                return 0
-            if _used_by_others(oldest, status):
-                with self._lock:
-                    self._index.put(shard, file, status.st_size)
-                return 0
-            if name_of(shard, file) is None:  # whatever it is, it is not ours
-                return 0
-            try:
-                self._files.delete(path)
-            except FileNotFoundError:
-                return 0
-            except OSError:
-                with self._lock:
-                    self._index.put(shard, file, status.st_size)
-                raise
+        status = os.stat(path)
+        if _used_by_others(oldest, status):
+            self._keep(oldest, status)
+            return 0
+        try:
+            self._files.delete(path)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            self._keep(oldest, status)
+            raise
+        with self._lock:
             self.evicted += 1
-            return status.st_size
+        return status.st_size
+
+    def _keep(self, oldest: Oldest, status: os.stat_result) -> None:
+        with self._lock:
+            self._index.put(oldest.shard, oldest.file, status.st_size)
 
 
 def _used_by_others(oldest: Oldest, status: os.stat_result) -> bool:

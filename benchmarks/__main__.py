@@ -1,0 +1,58 @@
+"""``python -m benchmarks [NAME ...] [--quick] [--json FILE] [--rounds N]``: measure."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from benchmarks.runner import Options
+
+_KNOWN: Final = ("imports", "l1", "store", "disk")
+_FOUND: Final = [name for name in _KNOWN if find_spec(f"benchmarks.{name}")]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmarks named, or all of them; print tables as they are ready."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_FOUND)}; or all")
+    parser.add_argument("--quick", action="store_true", help="whether they work, not how fast")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all figures")
+    parser.add_argument("--rounds", type=int, metavar="N", help="instead of each one's own number")
+    given = parser.parse_args(arguments)
+    if unknown := set(given.names) - set(_FOUND):
+        parser.error(f"no benchmark is called {unknown.pop()!r}: choose from {', '.join(_FOUND)}")
+    if given.rounds is not None and given.rounds < 1:
+        parser.error(f"--rounds={given.rounds} must be at least 1")
+    options = Options(quick=given.quick, rounds=given.rounds)
+    results: dict[str, list[dict[str, object]]] = {}
+    for name in given.names or _FOUND:
+        reports = results[name] = []
+        for report in importlib.import_module(f"benchmarks.{name}").run(options):
+            print(report.table(), flush=True)
+            reports.append(attrs.asdict(report))
+    if given.json:
+        given.json.write_text(json.dumps({"machine": _machine(), "benchmarks": results}, indent=1))
+
+
+def _machine() -> dict[str, object]:
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg(),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""What ``import tieredkv`` costs beside its unavoidable part, and what it must not bring along."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Final
+
+import anyio
+
+from benchmarks.runner import Figure, Options, Report, child, paired, run_child
+
+_BASE: Final = "import asyncio, anyio, attrs, xxhash"
+_SUBJECTS: Final = ("import tieredkv", "from tieredkv import TieredStore")
+_UNWANTED: Final = (
+    "click",
+    "glide_shared",
+    "glide_sync",
+    "hf_xet",
+    "huggingface_hub",
+    "hypothesis",
+    "rich",
+    "yaml",
+)
+
+_TIMED: Final = """
+from time import perf_counter
+began = perf_counter()
+{}
+print(perf_counter() - began)
+"""
+
+_LOADED: Final = """
+import sys
+from tieredkv import *
+print(*sorted({module.partition(".")[0] for module in sys.modules}))
+"""
+
+
+def run(options: Options) -> Iterator[Report]:
+    """Measure in alternating child processes, and list the modules that are loaded.
+
+    All bytecode is cached, as that of installed packages is, in a place of its own: whether this
+    process may write any beside the sources makes no difference. The package alone loads little
+    until a name of it is used, so what a user must wait for is the second line.
+    """
+    with tempfile.TemporaryDirectory() as cache:
+        env = {**os.environ, "PYTHONPYCACHEPREFIX": cache}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
+        subjects = [child(code, _TIMED.format(code), env=env) for code in (_BASE, *_SUBJECTS)]
+        result = anyio.run(lambda: paired(subjects, rounds=options.rounds_or(11)))
+    loaded, _ = run_child(_LOADED)
+    unwanted = [name for name in _UNWANTED if name in loaded.split()]
+    yield Report(
+        "Imports, each in a process of its own",
+        result.rows(),
+        [
+            *(result.ratio(code, _BASE, at_most=1.25) for code in _SUBJECTS),
+            Figure(f"unwanted packages {unwanted}", len(unwanted), "", at_most=0),
+        ],
+    )

@@ -1,0 +1,177 @@
+"""What the store adds to its backend: loads from disk, and how long the event loop has to wait."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import random
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from benchmarks.runner import Figure, Options, Report, Subject, paired
+from tieredkv import GetStatus, L1Config, TieredStore
+from tieredkv.backends import DiskBackend
+from tieredkv.backends.base import ReadRequest
+from tieredkv.config import KiB, MiB
+from tieredkv.frames import TRAILER_BYTES, FrameCheck
+
+_BATCH: Final = 8
+_WORKERS: Final = 4
+_L1_VALUES: Final = 9 * _BATCH  # an eighth of L1 may be in flight: more than a batch
+_LAG_VALUES: Final = 32
+
+
+def run(options: Options) -> Iterator[Report]:
+    """Measure both, on asyncio, with files in the page cache."""
+    with tempfile.TemporaryDirectory() as root:
+        yield anyio.run(overhead, options, Path(root) / "overhead")
+        yield anyio.run(loop_lag, options, Path(root) / "lag")
+
+
+async def overhead(options: Options, root: Path) -> Report:
+    """Measure loads of 4 MiB in batches of 8 through the store and through the backend alone.
+
+    Both verify the checksums. The store's L1 holds half of the values, and they are asked for in
+    turn, so each load evicts; the backend reads into as much memory, used in turn as well.
+    """
+    nbytes = 64 * KiB if options.quick else 4 * MiB
+    count = 2 * _L1_VALUES
+    block_bytes = nbytes + 4 * KiB
+    names = [f"chunk-{number:06d}" for number in range(count)]
+    await _write(root, names, nbytes)
+    batches = [names[at : at + _BATCH] for at in range(0, count, _BATCH)]
+    l1 = L1Config(
+        capacity=_L1_VALUES * block_bytes, overflow=0, trigger_watermark=1, eviction_ratio=0
+    )
+    backend = DiskBackend(root, num_workers=_WORKERS)
+    async with TieredStore(l1, [DiskBackend(root, num_workers=_WORKERS)]) as store:
+        await backend.open()
+        subjects = [
+            Subject("DiskBackend", _backend_loads(backend, batches, block_bytes, nbytes), nbytes),
+            Subject("TieredStore", _store_loads(store, batches, nbytes), nbytes),
+        ]
+        # A whole turn over the values before, so that all memory has been touched.
+        result = await paired(subjects, rounds=options.rounds_or(201), warmup=2 * len(batches))
+        await backend.aclose()
+    return Report(
+        f"Loads from disk through the page cache, {nbytes // KiB} KiB in batches of {_BATCH}",
+        result.rows(),
+        [result.ratio("TieredStore", "DiskBackend", at_most=1.08)],
+    )
+
+
+async def _write(root: Path, names: Sequence[str], nbytes: int) -> None:
+    """Have a store write the files, so that they are framed."""
+    value = random.Random(1).randbytes(nbytes)
+    async with TieredStore(4 * (nbytes + 4 * KiB), [DiskBackend(root)]) as store:
+        for name in names:
+            result = await store.put(name, value)
+            result.raise_for_status()
+
+
+def _store_loads(
+    store: TieredStore, batches: Sequence[Sequence[str]], nbytes: int
+) -> Callable[[], Awaitable[int]]:
+    turns = cycle(batches)
+
+    async def run() -> int:
+        batch = next(turns)
+        with await store.get_many(batch, sizes=[nbytes] * len(batch)) as results:
+            assert all(result.tier == "disk" for result in results), results
+        return len(batch)
+
+    return run
+
+
+def _backend_loads(
+    backend: DiskBackend, batches: Sequence[Sequence[str]], block_bytes: int, nbytes: int
+) -> Callable[[], Awaitable[int]]:
+    turns = cycle(batches)
+    num_blocks = len(batches) * _BATCH // 2
+    blocks = cycle(_blocks(num_blocks, block_bytes))
+
+    async def run() -> int:
+        requests = []
+        for name in next(turns):
+            block = next(blocks)
+            payload, trailer = block[:nbytes], block[nbytes : nbytes + TRAILER_BYTES]
+            check = FrameCheck(name, payload, trailer)
+            requests.append(ReadRequest(name, (payload, trailer), check))
+        outcomes = await backend.read_many(requests)
+        assert all(outcome.status is GetStatus.HIT for outcome in outcomes), outcomes
+        return len(outcomes)
+
+    return run
+
+
+def _blocks(count: int, block_bytes: int) -> list[memoryview]:
+    region = mmap.mmap(-1, count * block_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = memoryview(region)
+    return [memory[at : at + block_bytes] for at in range(0, memory.nbytes, block_bytes)]
+
+
+async def loop_lag(options: Options, root: Path) -> Report:
+    """Measure how late the event loop is while 32 values of 10 MiB are loaded.
+
+    Beside the store: as many threads that do nothing but `preadv` and wait.
+    """
+    nbytes = 256 * KiB if options.quick else 10 * MiB
+    block_bytes = nbytes + 4 * KiB
+    names = [f"chunk-{number:06d}" for number in range(3 * _LAG_VALUES)]
+    await _write(root, names, nbytes)
+    batches = [names[at : at + _LAG_VALUES] for at in range(0, len(names), _LAG_VALUES)]
+    l1 = L1Config(
+        capacity=2 * _LAG_VALUES * block_bytes, overflow=0, trigger_watermark=1, eviction_ratio=0
+    )
+    files = [path for path in root.rglob("chunk-*") if path.is_file()]  # noqa: ASYNC240 - untimed
+    with ThreadPoolExecutor(_WORKERS) as threads:
+        async with TieredStore(l1, [DiskBackend(root, num_workers=_WORKERS)]) as store:
+            subjects = [
+                Subject("threads with preadv", _thread_loads(threads, files, block_bytes), nbytes),
+                Subject("TieredStore", _store_loads(store, batches, nbytes), nbytes),
+            ]
+            result = await paired(subjects, rounds=options.rounds_or(21), warmup=2, lag=True)
+    rows = result.rows()
+    (lag_p99_s, lag_worst_s) = rows[1].lag_p99_s or 0.0, rows[1].lag_worst_s or 0.0
+    return Report(
+        f"Event loop while {_LAG_VALUES} values of {nbytes // KiB} KiB are loaded from disk",
+        rows,
+        [
+            Figure("lag with TieredStore, p99", lag_p99_s * 1e3, "ms", at_most=5),
+            Figure("lag with TieredStore, worst", lag_worst_s * 1e3, "ms", at_most=20),
+            result.ratio("TieredStore", "threads with preadv"),
+        ],
+    )
+
+
+def _thread_loads(
+    threads: ThreadPoolExecutor, files: Sequence[Path], block_bytes: int
+) -> Callable[[], Awaitable[int]]:
+    turns = cycle(files)
+    blocks = _blocks(_LAG_VALUES, block_bytes)
+
+    def read(path: Path, block: memoryview) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            assert os.preadv(descriptor, [block], 0) > 0
+        finally:
+            os.close(descriptor)
+
+    async def run() -> int:
+        loop = asyncio.get_running_loop()
+        chosen = islice(turns, _LAG_VALUES)
+        calls = [
+            loop.run_in_executor(threads, read, path, block)
+            for path, block in zip(chosen, blocks, strict=True)
+        ]
+        await asyncio.gather(*calls)
+        return len(calls)
+
+    return run
