@@ -17,7 +17,6 @@ from tieredkv.pool.eviction.s3fifo import S3FIFO
 __all__ = [
     "ARC",
     "LRU",
-    "POLICIES",
     "S3FIFO",
     "EvictionPolicy",
     "Gittins",
@@ -32,7 +31,7 @@ PolicyName: TypeAlias = Literal[
 ]
 """What a policy is called in a configuration; ``"default"`` is the best that we know."""
 
-POLICIES: Final[dict[PolicyName, Callable[[], EvictionPolicy]]] = {
+_MAKERS: Final[dict[PolicyName, Callable[[], EvictionPolicy]]] = {
     "default": Gittins,
     "gittins": Gittins,
     "lru": LRU,
@@ -41,7 +40,6 @@ POLICIES: Final[dict[PolicyName, Callable[[], EvictionPolicy]]] = {
     "isolated_lru": IsolatedLRU,
     "noop": NoEviction,
 }
-"""What makes each policy."""
 
 
 def make_policy(name: PolicyName) -> EvictionPolicy:
@@ -50,5 +48,5 @@ def make_policy(name: PolicyName) -> EvictionPolicy:
     Raises:
         ConfigError: No policy has this name; the message lists those that there are.
     """
-    choice(name, field="eviction_policy", choices=tuple(POLICIES))
-    return POLICIES[name]()
+    choice(name, field="eviction_policy", choices=tuple(_MAKERS))
+    return _MAKERS[name]()

@@ -14,10 +14,10 @@ notes a request from its last chunk to its first, in three steps:
 Names in use
 ------------
 Some of the names that are first to leave cannot: a reader has leased them, a write is under way.
-Passing over them anew at each eviction would make it as slow as there are such names. Whoever
-evicts *parks* them instead, which takes them out of the order, and puts them back with `unpark` when
-their last use ends. Each parking is thus paid for by the end of one use, and the next eviction does
-not meet them, however many they are.
+To pass over them anew at each eviction would take time for every one of them. Whoever evicts
+*parks* them instead, which takes them out of the order, and puts each back with `unpark` when its
+last use ends. A use thus costs one parking at most, and however many names are in use, the next
+eviction does not meet them.
 """
 
 from __future__ import annotations

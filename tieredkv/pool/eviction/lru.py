@@ -15,6 +15,15 @@ class LRU(QueuePolicy):
         super().__init__(1)
         (self._order,) = self._queues
 
+    @property
+    def num_evictable(self) -> int:
+        """Number of names held that are not parked."""
+        return len(self._order)
+
+    def oldest(self) -> str | None:
+        """Return the name unread for longest of those that are not parked, or None."""
+        return next(iter(self._order), None)
+
     def insert(self, name: str) -> None:
         """See `EvictionPolicy.insert`."""
         self._parked.pop(name, None)
@@ -40,4 +49,4 @@ class LRU(QueuePolicy):
         self._parked.pop(name, None)
 
     def _next(self, tenant: Tenant) -> str | None:
-        return next(iter(self._order), None)
+        return self.oldest()
