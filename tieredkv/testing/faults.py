@@ -20,6 +20,7 @@ import attrs
 from tieredkv.backends.base import (
     Backend,
     BackendStatus,
+    Capabilities,
     ReadRequest,
     StoredName,
     WriteRequest,
@@ -155,10 +156,10 @@ class FaultyBackend(Backend):
 
     def __init__(self, inner: Backend, faults: Iterable[Fault] = ()) -> None:
         """Wrap a backend that is not open yet."""
-        self.inner = inner
-        self.name = inner.name
-        self.capabilities = inner.capabilities
-        self.deadline_s = inner.deadline_s
+        self.inner: Backend = inner
+        self.name: str = inner.name
+        self.capabilities: Capabilities = inner.capabilities
+        self.deadline_s: float = inner.deadline_s
         self._armed: list[_Armed] = []
         self._held: list[_Held] = []
         self._arrival = anyio.Event()
@@ -339,7 +340,7 @@ class _DamagedRead:
         self._buffers = request.buffers
         self._before = b"".join(request.buffers)
         self._check = request.check
-        self._kind = kind
+        self._kind: FaultKind = kind
 
     def feed(self, landed: memoryview) -> None:
         """Keep it from the check, which could not see the damage any more."""

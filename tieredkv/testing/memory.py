@@ -54,7 +54,7 @@ class MemoryMedium:
         Args:
             clock: Seconds, by which values expire.
         """
-        self.num_clients = 0
+        self.num_clients: int = 0
         self._clock = clock
         self._lock = threading.Lock()
         self._stored: dict[str, _Stored] = {}
@@ -121,8 +121,8 @@ class MemoryBackend(ThreadedBackend[MemoryMedium]):
             ConfigError: `name` is empty or `num_workers` is not a whole number from 1 up.
         """
         super().__init__(name, num_workers=num_workers)
-        self.medium = MemoryMedium() if medium is None else medium
-        self.capabilities = Capabilities(
+        self.medium: MemoryMedium = MemoryMedium() if medium is None else medium
+        self.capabilities: Capabilities = Capabilities(
             persistent=False,
             shared=False,
             listable=True,
