@@ -282,9 +282,8 @@ class ThreadedBackend(Backend, Generic[ClientT]):
             return operation.failed(self._mapped(operation.name, error))
 
     def _mapped(self, operation: str, error: BaseException) -> TierError:
-        if isinstance(error, TierError):
-            return error.with_traceback(None)
-        return self._map_error(operation, error)
+        error = error.with_traceback(None)  # its frames hold the memory of the request
+        return error if isinstance(error, TierError) else self._map_error(operation, error)
 
 
 def _grouped_by_bytes(
