@@ -27,7 +27,7 @@ class KitFixtures(BackendHooks):
         many: How many small values make a big batch.
     """
 
-    pytestmark: ClassVar = pytest.mark.anyio
+    pytestmark: ClassVar[pytest.MarkDecorator] = pytest.mark.anyio
 
     sizes: Sequence[int] = (0, 1, 63, 64, 65, 4096, 100_000, 1 * MiB, 2 * MiB + 1)
     many: int = 2500

@@ -84,7 +84,7 @@ class LifecycleConformance(KitFixtures):
                     await call(backend)
 
         def run_another_loop() -> None:
-            anyio.run(call_all, backend=kind, backend_options=options)
+            anyio.run(call_all, backend=str(kind), backend_options=options)
 
         with anyio.fail_after(PATIENCE_S):
             await to_thread.run_sync(run_another_loop)
@@ -124,6 +124,7 @@ class LifecycleConformance(KitFixtures):
         assert not source.is_lent
 
     async def test_closing_that_is_cancelled_still_frees_everything(self) -> None:
+        was_open = True
         async with self.opened() as backend:
             gate = Gate()
             source = Source("running", b"value", on_seal=gate.hold)

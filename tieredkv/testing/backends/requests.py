@@ -159,9 +159,9 @@ class RecordingCheck:
         self._landed = landed
         self._answer = answer
         self.threads: set[int] = set()
-        self.num_results = 0
-        self.fed = bytearray()
-        self.seen = b""
+        self.num_results: int = 0
+        self.fed: bytearray = bytearray()
+        self.seen: bytes = b""
 
     def feed(self, landed: memoryview) -> None:
         """See `ReadCheck`."""
@@ -202,7 +202,7 @@ class Landing(_Memory):
         super().__init__(nbytes)
         view = self.lend()
         buffers = (view,) if split_at is None else (view[:split_at], view[split_at:])
-        self.check = RecordingCheck(lambda: self.value, answer)
+        self.check: RecordingCheck = RecordingCheck(lambda: self.value, answer)
         self._request: ReadRequest | None = ReadRequest(name, buffers, self.check)
 
     def request(self) -> ReadRequest:
