@@ -204,32 +204,52 @@ class TestBlocksComeBackWithTheirLastView:
         gc.collect()
         assert view == b"payload"
 
-    def test_readers_in_threads_share_one_exporter(self) -> None:
+    def test_readers_in_threads_share_one_exporter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         arena = arena_of()
-        for _ in range(50):
-            entry = filled(arena, b"payload")
-            start = threading.Barrier(4)
-            views: list[memoryview] = []
+        export = arena._export
+        exporting: list[Entry] = []
 
-            def read(
-                entry: Entry = entry,
-                start: threading.Barrier = start,
-                views: list[memoryview] = views,
-            ) -> None:
-                start.wait()
-                views.append(arena.view(entry))
+        def alone(entry: Entry) -> ctypes.Array[ctypes.c_char]:
+            exporting.append(entry)
+            try:
+                for _ in range(50):
+                    assert len(exporting) == 1
+                return export(entry)
+            finally:
+                exporting.pop()
 
-            threads = [threading.Thread(target=read) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert len({id(view.obj) for view in views}) == 1
-            arena.drop(entry)
-            del entry, read, threads
-            views.clear()
-            arena.drain()
-            assert arena.used_bytes == 0
+        monkeypatch.setattr(arena, "_export", alone)
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for _ in range(100):
+                entry = filled(arena, b"payload")
+                owners = self.owners_of_views_taken_at_once(arena, entry)
+                assert len(owners) == 4
+                assert len({id(owner) for owner in owners}) == 1
+                owners.clear()
+                arena.drop(entry)
+                del entry
+                arena.drain()
+                assert arena.used_bytes == 0
+        finally:
+            sys.setswitchinterval(interval)
+
+    @staticmethod
+    def owners_of_views_taken_at_once(arena: Arena, entry: Entry) -> list[Any]:
+        start = threading.Barrier(4)
+        owners: list[Any] = []
+
+        def read() -> None:
+            start.wait()
+            owners.append(arena.view(entry).obj)
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return owners
 
 
 class TestOverflow:
@@ -260,6 +280,7 @@ class TestOverflow:
         gc.collect()
         arena.drain()
         assert (arena.held_blocks, arena.overflow_used_bytes) == (1, PAGE)
+        assert (arena.held_bytes, arena.used_bytes) == (0, 0), "it is no part of the region"
         assert view == b"x" * 90
         del view
         arena.drain()

@@ -259,6 +259,28 @@ class TestHeldTooLong:
         for lease in leases:
             lease.release()
 
+    def test_leases_may_end_in_other_threads_while_they_are_told_of(
+        self, now: list[float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pool = Pool(warn_s=10)
+        leases = [pool.lease(key=f"key {n}") for n in range(5)]
+        now[0] += 11
+        pool.book.look()
+        before = (pool.book.young, pool.book._old, pool.book._told)
+
+        def end_one(*_: object) -> None:  # by a thread that began before the look
+            lease = leases.pop()
+            for generation in before:
+                generation.pop(id(lease), None)
+            lease.release()
+
+        monkeypatch.setattr(lease_module._log, "warning", end_one)
+        now[0] += 11
+        pool.book.look()
+        assert leases == []
+        assert len(pool.book) == 0
+        assert pool.used_blocks == 0
+
     def test_a_lease_that_ends_in_time_is_never_told(
         self, now: list[float], caplog: pytest.LogCaptureFixture
     ) -> None:

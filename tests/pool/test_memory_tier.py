@@ -169,10 +169,9 @@ class TestWatermarks:
     def test_count_bytes_not_values(self) -> None:
         tier = L1(100, watermark=0.8, ratio=0.5)
         tier.put("large", 79)
-        for n in range(1):
-            tier.put(f"{n}")
+        tier.put("at the mark")
         assert tier.evicted_names == []
-        tier.put("last")
+        tier.put("above it")
         assert tier.evicted_names == ["large"]
 
     def test_are_reached_again_from_above_the_low_one(self) -> None:
@@ -363,8 +362,7 @@ class TestWaitingForMemory:
         tier = L1(1)
         with anyio.CancelScope() as scope:
             scope.cancel()
-            entry = await tier.reserve_soon("a", 1)
-            assert entry is not None
+            assert await tier.reserve_soon("a", 1) is not None
 
 
 def test_a_store_of_hits_alone_settles_releases_and_reports_long_leases(
@@ -396,9 +394,7 @@ def test_one_size_stays_full_through_30_000_replacements() -> None:
     full = len(tier)
     assert full == 300
     for n in range(30_000):
-        name = f"{chance.randrange(600)}"
-        found = tier.find(name)
-        if found is None:
+        if tier.find(name := f"{chance.randrange(600)}") is None:
             tier.put(name, 17)
         if n % 1000 == 0:
             tier.events.clear()

@@ -92,7 +92,7 @@ class Arena:
         overflow_bytes: Most bytes of private blocks at a time.
         room_bytes: Bytes behind each payload that belong to its block (for a trailer).
         overflow_used_bytes: Bytes of private blocks now.
-        held_bytes: Bytes of the blocks that are held, part of the used ones.
+        held_bytes: Bytes of the region's blocks that are held, part of `used_bytes`.
         dropped: Entries of which one user each is to be taken away at the next `drain`. Appended to
             from any thread, and from inside the garbage collector, which may interrupt the event
             loop in the middle of anything here.
@@ -170,7 +170,8 @@ class Arena:
             self._free(entry)
         else:
             self._held.add(entry)
-            self.held_bytes += self.block_bytes(entry.nbytes)
+            if isinstance(entry.place, int):
+                self.held_bytes += self.block_bytes(entry.nbytes)
             self._reap()
 
     def drain(self) -> None:
@@ -242,7 +243,8 @@ class Arena:
             entry._exporter = None
             if entry.users == 0:
                 self._held.discard(entry)
-                self.held_bytes -= self.block_bytes(entry.nbytes)
+                if isinstance(entry.place, int):
+                    self.held_bytes -= self.block_bytes(entry.nbytes)
                 self._free(entry)
 
     def _free(self, entry: Entry) -> None:
