@@ -1,6 +1,52 @@
 """Eviction policies: who leaves first."""
 
-from tieredkv.pool.eviction.base import EvictionPolicy
-from tieredkv.pool.eviction.lru import LRU
+from __future__ import annotations
 
-__all__ = ["LRU", "EvictionPolicy"]
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias
+
+from tieredkv.config import choice
+from tieredkv.pool.eviction.arc import ARC
+from tieredkv.pool.eviction.base import EvictionPolicy
+from tieredkv.pool.eviction.gittins import Gittins
+from tieredkv.pool.eviction.isolated import IsolatedLRU
+from tieredkv.pool.eviction.lru import LRU
+from tieredkv.pool.eviction.noop import NoEviction
+from tieredkv.pool.eviction.s3fifo import S3FIFO
+
+__all__ = [
+    "ARC",
+    "LRU",
+    "S3FIFO",
+    "EvictionPolicy",
+    "Gittins",
+    "IsolatedLRU",
+    "NoEviction",
+    "PolicyName",
+    "make_policy",
+]
+
+PolicyName: TypeAlias = Literal[
+    "default", "gittins", "lru", "s3fifo", "arc", "isolated_lru", "noop"
+]
+"""What a policy is called in a configuration; ``"default"`` is the best that we know."""
+
+_MAKERS: Final[dict[PolicyName, Callable[[], EvictionPolicy]]] = {
+    "default": Gittins,
+    "gittins": Gittins,
+    "lru": LRU,
+    "s3fifo": S3FIFO,
+    "arc": ARC,
+    "isolated_lru": IsolatedLRU,
+    "noop": NoEviction,
+}
+
+
+def make_policy(name: PolicyName) -> EvictionPolicy:
+    """Return a new policy that holds nothing.
+
+    Raises:
+        ConfigError: No policy has this name; the message lists those that there are.
+    """
+    choice(name, field="eviction_policy", choices=tuple(_MAKERS))
+    return _MAKERS[name]()

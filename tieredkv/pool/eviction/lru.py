@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator
-
-from tieredkv.pool.eviction.base import EvictionPolicy
+from tieredkv.keys import Tenant
+from tieredkv.pool.eviction.queues import QueuePolicy
 
 __all__ = ["LRU"]
 
 
-class LRU(EvictionPolicy):
+class LRU(QueuePolicy):
     """Evicts what has gone unread the longest."""
 
     def __init__(self) -> None:
-        self._order: OrderedDict[str, None] = OrderedDict()  # least recent first
+        super().__init__(1)
+        (self._order,) = self._queues
+
+    @property
+    def num_evictable(self) -> int:
+        """Number of names held that are not parked."""
+        return len(self._order)
+
+    def oldest(self) -> str | None:
+        """Return the name unread for longest of those that are not parked, or None."""
+        return next(iter(self._order), None)
 
     def insert(self, name: str) -> None:
         """See `EvictionPolicy.insert`."""
-        self._order[name] = None
+        self._parked.pop(name, None)
+        self._order[name] = 0
         self._order.move_to_end(name)
 
     def access(self, name: str) -> None:
         """See `EvictionPolicy.access`."""
+        try:
+            self._order.move_to_end(name)
+        except KeyError:
+            if name in self._parked:
+                self.insert(name)
+
+    def refresh(self, name: str) -> None:
+        """See `EvictionPolicy.refresh`."""
         if name in self._order:
             self._order.move_to_end(name)
 
     def remove(self, name: str, *, evicted: bool) -> None:
         """See `EvictionPolicy.remove`."""
         self._order.pop(name, None)
+        self._parked.pop(name, None)
 
-    def victims(self) -> Iterator[str]:
-        """See `EvictionPolicy.victims`."""
-        return iter(self._order)
-
-    def __len__(self) -> int:
-        return len(self._order)
+    def _next(self, tenant: Tenant) -> str | None:
+        return self.oldest()
