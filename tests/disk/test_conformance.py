@@ -1,20 +1,20 @@
-"""The disk backend, in several shapes, is a backend."""
+"""The disk backend is a backend in its less usual shapes, too.
+
+The hooks know the layout by themselves, so that this holds for directories of earlier versions."""
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
 
 import pytest
 
 from tests.disk.layout import path_in
 from tieredkv.backends import DiskBackend
-from tieredkv.testing.backends import BackendConformance
+from tieredkv.testing.backends import BackendConformance, BackendHooks
 
 
-class TestDiskBackend(BackendConformance):
-    def make_backend(self) -> DiskBackend:
-        return DiskBackend(self.tmp_path)
-
+class Disk(BackendHooks):
     def raw_put(self, name: str, value: bytes) -> None:
         path = path_in(self.tmp_path, name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,25 +30,28 @@ class TestDiskBackend(BackendConformance):
         path_in(self.tmp_path, name).unlink()
 
 
-class TestWithinACapacity(TestDiskBackend):
+class TestWithinACapacity(Disk, BackendConformance):
     def make_backend(self) -> DiskBackend:
         return DiskBackend(self.tmp_path, capacity="64MiB")
 
 
-class TestWithFsync(TestDiskBackend):
+class TestWithOneWorker(Disk, BackendConformance):
+    def make_backend(self) -> DiskBackend:
+        return DiskBackend(self.tmp_path, capacity="64MiB", num_workers=1)
+
+
+class TestWithFsync(Disk, BackendConformance):
     many = 250
 
     def make_backend(self) -> DiskBackend:
-        return DiskBackend(self.tmp_path, durability="fsync", num_workers=2)
+        return DiskBackend(self.tmp_path, durability="fsync")
 
 
-class TestBesideAnOwner(TestDiskBackend):
+class TestBesideAnOwner(Disk, BackendConformance):
     """Another process has the lock on the directory."""
 
     @pytest.fixture(autouse=True)
     def owner(self, surroundings: None) -> Iterator[None]:
-        import fcntl
-
         with (self.tmp_path / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

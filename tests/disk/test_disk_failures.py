@@ -193,7 +193,7 @@ mount("-t", "tmpfs", "-o", "size=1m", "none", str(root))
 """
 
 
-async def test_a_full_disk_makes_room_for_new_values(tmp_path: Path) -> None:
+def test_a_full_disk_makes_room_for_new_values(tmp_path: Path) -> None:
     script = """
 async def main():
     async with opened(DiskBackend(root)) as backend:
@@ -211,7 +211,7 @@ anyio.run(main)
     in_own_mounts(SMALL_DISK + script, tmp_path)
 
 
-async def test_a_value_larger_than_the_disk_is_reported(tmp_path: Path) -> None:
+def test_a_value_larger_than_the_disk_is_reported(tmp_path: Path) -> None:
     script = """
 async def main():
     async with opened(DiskBackend(root)) as backend:
@@ -221,6 +221,7 @@ async def main():
         assert isinstance(outcome.error, TierFullError), outcome
         assert "ENOSPC" in str(outcome.error) and "free space" in str(outcome.error), outcome
         assert await get(backend, "large", 2_000_000) is None
+        assert await get(backend, "small", 5) == b"value"
         assert not [path for path in files_under(root) if path.stat().st_size > 5]
         assert not (await backend.status()).is_healthy
 
@@ -229,7 +230,7 @@ anyio.run(main)
     in_own_mounts(SMALL_DISK + script, tmp_path)
 
 
-async def test_a_directory_on_a_full_disk_opens(tmp_path: Path) -> None:
+def test_a_directory_on_a_full_disk_opens(tmp_path: Path) -> None:
     script = """
 async def main():
     async with opened(DiskBackend(root)) as backend:
@@ -250,7 +251,7 @@ anyio.run(main)
     in_own_mounts(SMALL_DISK + script, tmp_path)
 
 
-async def test_a_disk_that_turns_read_only_is_still_read(tmp_path: Path) -> None:
+def test_a_disk_that_turns_read_only_is_still_read(tmp_path: Path) -> None:
     script = """
 async def main():
     async with opened(DiskBackend(root)) as backend:

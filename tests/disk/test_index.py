@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,3 +90,21 @@ def test_a_time_to_come_counts_as_now() -> None:
         "from a wrong clock",
         "later",
     ]
+
+
+def test_a_value_is_used_for_the_first_time_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1_000_000 * 60
+    monkeypatch.setattr("time.time_ns", lambda: now_s * 10**9)
+    index = Index()
+    index.put(0, "file", 1)
+    for seconds, is_first in (
+        (0, False),
+        (59, False),
+        (1, True),
+        (1, False),
+        (58, False),
+        (1, True),
+    ):
+        now_s += seconds
+        assert index.touch(0, "file") is is_first
+    assert index.touch(0, "unknown") is False

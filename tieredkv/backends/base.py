@@ -9,7 +9,8 @@ the store does not use the memory again before. So hold a request for as long as
 or write its memory, and not longer.
 
 **Cancellation.** Every call may be cancelled and then returns at once. A vendor call that cannot be
-stopped goes on by itself, with its request; what it brings is dropped.
+stopped goes on by itself, with its request; what it brings is dropped. A request that no worker has
+begun is dropped and never carried out.
 
 **Failures.** Batch calls never raise for what a medium does: each name has its own outcome, in the
 order asked, and one name's failure never touches another's. Only misuse raises
@@ -165,6 +166,9 @@ class Backend(ABC):
         """Refuse new calls, wait for the running ones and free everything; twice is fine.
 
         If cancelled, what still runs frees its own part when it ends.
+
+        Raises:
+            WrongLoopError: Opened on another event loop.
         """
 
     @abstractmethod
@@ -221,6 +225,7 @@ class Backend(ABC):
 
         Raises:
             StoreClosedError: Not open.
+            WrongLoopError: Opened on another event loop.
             TierError: The listing broke off.
         """
 

@@ -11,7 +11,15 @@ each one does to an operation is in the table of `Fault`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 import anyio
@@ -272,8 +280,13 @@ class FaultyBackend(Backend):
         """See `Backend.list_names`."""
         if (fault := self._meet("list")) is not None:
             raise self._error(fault)
-        async for entry in self.inner.list_names(prefix):
-            yield entry
+        entries = self.inner.list_names(prefix)
+        try:
+            async for entry in entries:
+                yield entry
+        finally:
+            if isinstance(entries, AsyncGenerator):
+                await entries.aclose()
 
     async def status(self) -> BackendStatus:
         """See `Backend.status`."""

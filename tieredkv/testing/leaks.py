@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from types import FrameType, TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import pytest
 
@@ -55,9 +55,9 @@ class LeakCheck:
         """
         self._leases = leases
         self._patience_s = patience_s
-        self._watched: list[ThreadedBackend[object]] = []
+        self._watched: list[ThreadedBackend[Any]] = []
 
-    def watch(self, backend: ThreadedBackend[object]) -> None:
+    def watch(self, backend: ThreadedBackend[Any]) -> None:
         """Expect a backend to have closed all its clients."""
         self._watched.append(backend)
 

@@ -207,12 +207,12 @@ class DiskBackend(ThreadedBackend[Volume]):
 
     def _read(self, client: Volume, request: ReadRequest) -> ReadOutcome:
         try:
-            stored = client.read(request)
+            other_size = client.read(request)
         except FileNotFoundError:
             self._succeeded("read")
             return _MISS
-        if stored != request.nbytes:
-            return size_mismatch(stored, request.nbytes)
+        if other_size is not None:
+            return size_mismatch(other_size, request.nbytes)
         self._succeeded("read")
         status = request.check.result()
         return _HIT if status is GetStatus.HIT else ReadOutcome(status)

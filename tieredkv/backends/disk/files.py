@@ -29,7 +29,6 @@ _DIRECTORY_MODE: Final = 0o700
 _PIECE_BYTES: Final = 256 * KiB
 """Bytes that are read before they are handed to a check: they are still in a core's own cache."""
 
-_TOUCH_INTERVAL_S: Final = 60
 _PUBLISH_TRIES: Final = 3
 
 
@@ -78,10 +77,13 @@ class Files:
 
     def read(
         self, path: str, buffers: Sequence[memoryview], feed: Callable[[memoryview], None]
-    ) -> int:
-        """Fill the buffers if the value has exactly their size; return its size.
+    ) -> int | None:
+        """Fill the buffers if the value has exactly their size.
 
-        With more than one buffer, the first is fed in pieces as they land.
+        With more than one buffer, a large first one is fed in pieces as they land.
+
+        Returns:
+            None if they are filled, else the size that the value has; they may hold anything then.
 
         Raises:
             FileNotFoundError: No such value; the buffers are untouched.
@@ -89,19 +91,29 @@ class Files:
         """
         descriptor = os.open(path, _OPEN_READ)
         try:
-            status = os.fstat(descriptor)
-            wanted = sum([buffer.nbytes for buffer in buffers])
-            if status.st_size == wanted:
-                if len(buffers) > 1 and buffers[0].nbytes > _PIECE_BYTES:
-                    _read_in_pieces(descriptor, buffers, feed)
-                elif wanted:
-                    _read_fully(descriptor, list(buffers), 0)
-                if time.time() - status.st_mtime > _TOUCH_INTERVAL_S:
-                    with contextlib.suppress(OSError):  # it is read all the same, and only ages
-                        os.utime(descriptor)
+            wanted = 0
+            for buffer in buffers:
+                wanted += buffer.nbytes
+            in_pieces = len(buffers) > 1 and buffers[0].nbytes > _PIECE_BYTES
+            # Asked for a byte more than there should be, the system tells the size by itself.
+            if not in_pieces and os.preadv(descriptor, [*buffers, bytearray(1)], 0) == wanted:
+                return None
+            stored = os.fstat(descriptor).st_size
+            if stored != wanted:
+                return stored
+            if in_pieces:
+                _read_in_pieces(descriptor, buffers, feed)
+            else:
+                _read_fully(descriptor, list(buffers), 0)
+            return None
         finally:
             os.close(descriptor)
-        return status.st_size
+
+    def touch(self, path: str, *, older_than_s: float = 0) -> None:
+        """Note that a value was used; if it was not for so many seconds."""
+        with contextlib.suppress(OSError):  # gone, or read-only: nothing depends on it
+            if not older_than_s or time.time() - os.stat(path).st_mtime > older_than_s:
+                os.utime(path)
 
     def write(self, value: memoryview) -> str:
         """Write a value to a temporary file; return its path.

@@ -29,6 +29,7 @@ BLOCK_BYTES: Final = 4 * KiB
 _TIME_BITS: Final = 53
 _TIME_MASK: Final = (1 << _TIME_BITS) - 1
 _NEVER: Final = 1 << _TIME_BITS
+_MINUTE_US: Final = 60_000_000
 
 
 class Oldest(NamedTuple):
@@ -74,12 +75,19 @@ class Index:
         self.count += 1
         self.room_bytes += room
 
-    def touch(self, shard: int, file: str) -> None:
-        """Note that a value was used; one that is not known stays so."""
+    def touch(self, shard: int, file: str) -> bool:
+        """Note that a value was used; one that is not known stays so.
+
+        Returns:
+            Whether that is its first use in this minute of the clock.
+        """
         files = self._shards[shard]
         packed = files.pop(file, None)
-        if packed is not None:
-            files[file] = packed & ~_TIME_MASK | self._next_us()
+        if packed is None:
+            return False
+        used_us = self._next_us()
+        files[file] = packed & ~_TIME_MASK | used_us
+        return used_us // _MINUTE_US != (packed & _TIME_MASK) // _MINUTE_US
 
     def forget(self, shard: int, file: str) -> None:
         """Note that a value is gone."""
@@ -124,5 +132,8 @@ class Index:
 
     def _next_us(self) -> int:
         """Return a time that is later than any before: two uses are never at once."""
-        self._now_us = max(self._now_us + 1, time.time_ns() // 1000)
-        return self._now_us
+        now_us = time.time_ns() // 1000
+        if now_us <= self._now_us:
+            now_us = self._now_us + 1
+        self._now_us = now_us
+        return now_us

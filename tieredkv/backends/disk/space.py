@@ -77,6 +77,8 @@ class Space:
                 while self._coming_bytes and self._coming_bytes + room > self._capacity_bytes:
                     self._changed.wait()
             self._coming_bytes += room
+            if self._fits(self._leaving_bytes):
+                return
         try:
             self.trim()
         except BaseException:
@@ -99,10 +101,10 @@ class Space:
             self._coming_bytes -= room_bytes(nbytes)
             self._changed.notify_all()
 
-    def touch(self, shard: int, file: str) -> None:
-        """Note that a value was read."""
+    def touch(self, shard: int, file: str) -> bool:
+        """Note that a value was read; return whether its file should say so, too."""
         with self._lock:
-            self._index.touch(shard, file)
+            return self._index.touch(shard, file)
 
     def forget(self, shard: int, file: str) -> None:
         """Note that a value is gone; under the shard's stripe."""

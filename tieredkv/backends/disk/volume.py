@@ -39,6 +39,8 @@ _SURVEY_SHARE: Final = 20
 minute."""
 _IDLE_OWNER_S: Final = 2 * _SURVEY_INTERVAL_S
 _SLICE_S: Final = 0.02
+_TOUCH_INTERVAL_S: Final = 60
+_PAGE_NAMES: Final = 1000
 _PROBE_ROOM_BYTES: Final = 64 * KiB
 
 
@@ -75,7 +77,7 @@ class Volume:
             if error.errno not in NO_ROOM:
                 raise
             self._survey_all()
-            if self._space is None or not self._space.evict(_PROBE_ROOM_BYTES):
+            if not self._made_room(_PROBE_ROOM_BYTES):
                 raise
             self._prepare()
         self._survey_all()
@@ -89,18 +91,22 @@ class Volume:
                 self._owner_lock = None
         self.files.temporaries.close()
 
-    def read(self, request: ReadRequest) -> int:
-        """Fill the request's buffers if the value has exactly their size; return its size.
+    def read(self, request: ReadRequest) -> int | None:
+        """Fill the request's buffers; if the value has another size, return that.
 
         Raises:
             FileNotFoundError: No such value; the buffers are untouched.
             OSError: It cannot be read.
         """
         shard, file = place_of(request.name)
-        stored = self.files.read(self.files.path(shard, file), request.buffers, request.check.feed)
-        if self._space is not None and stored == request.nbytes:
-            self._space.touch(shard, file)
-        return stored
+        path = self.files.path(shard, file)
+        other_size = self.files.read(path, request.buffers, request.check.feed)
+        if other_size is None:
+            if self._space is None:
+                self.files.touch(path, older_than_s=_TOUCH_INTERVAL_S)
+            elif self._space.touch(shard, file):
+                self.files.touch(path)
+        return other_size
 
     def write(self, name: str, value: memoryview) -> None:
         """Store a value in place of what the name held.
@@ -115,8 +121,8 @@ class Volume:
         try:
             self._store(shard, file, value)
         except OSError as error:
-            if error.errno in NO_ROOM and self._space is not None:
-                if not self._space.evict(value.nbytes):
+            if error.errno in NO_ROOM:
+                if not self._made_room(value.nbytes):
                     raise
             elif error.errno == errno.ENOENT:
                 self.files.prepare()
@@ -145,11 +151,20 @@ class Volume:
         self._remove(shard, file)
 
     def names(self) -> Iterator[list[tuple[str, int]]]:
-        """Yield wire names and sizes, a page for each shard."""
+        """Yield wire names and sizes, in pages of whole shards.
+
+        Raises:
+            OSError: A shard cannot be listed.
+        """
+        page: list[tuple[str, int]] = []
         for shard in range(len(SHARDS)):
             found = self.files.shard(shard)
             named = [(name_of(shard, file), nbytes) for file, nbytes, _ in found]
-            yield [(name, nbytes) for name, nbytes in named if name is not None]
+            page += [(name, nbytes) for name, nbytes in named if name is not None]
+            if len(page) >= _PAGE_NAMES:
+                yield page
+                page = []
+        yield page
 
     def survey(self) -> bool:
         """Do a slice of a survey, by one thread at a time; return whether there is more to do.
@@ -225,6 +240,13 @@ class Volume:
             with contextlib.suppress(OSError):  # the error that led here is the one to tell
                 self._remove(shard, file)
             raise
+
+    def _made_room(self, nbytes: int) -> bool:
+        """Evict for so many bytes on a full disk; nothing, if all of ours would not be enough."""
+        space = self._space
+        if space is None or shutil.disk_usage(self._root).free + space.used_bytes < nbytes:
+            return False
+        return space.evict(nbytes)
 
     def _remove(self, shard: int, file: str) -> None:
         path = self.files.path(shard, file)

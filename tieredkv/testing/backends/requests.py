@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import anyio
@@ -15,7 +15,16 @@ from anyio.lowlevel import checkpoint, current_token
 from tieredkv.backends.base import ReadRequest, WriteRequest
 from tieredkv.results import GetStatus
 
-__all__ = ["DEFECTS", "PATIENCE_S", "Gate", "Landing", "Raising", "RecordingCheck", "Source"]
+__all__ = [
+    "DEFECTS",
+    "PATIENCE_S",
+    "Gate",
+    "Landing",
+    "Raising",
+    "RecordingCheck",
+    "Source",
+    "give_up",
+]
 
 PATIENCE_S: Final = 20.0
 """How long anything is waited for before its absence is a failure."""
@@ -29,6 +38,9 @@ class Gate:
 
     A worker that is held for longer than `PATIENCE_S` goes on, so that a defect ends in a failed
     test and not in a hang.
+
+    Attributes:
+        has_expired: Whether a worker went on because the gate was not opened in time.
     """
 
     def __init__(self) -> None:
@@ -36,6 +48,7 @@ class Gate:
         self._token = current_token()
         self._arrived = anyio.Event()
         self._opened = threading.Event()
+        self.has_expired: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -47,7 +60,8 @@ class Gate:
         if threading.get_ident() == self._loop_thread:
             return  # to wait here would stop everything; the test sees that nobody has arrived
         from_thread.run_sync(self._arrived.set, token=self._token)
-        self._opened.wait(PATIENCE_S)
+        if not self._opened.wait(PATIENCE_S):
+            self.has_expired = True
 
     async def arrival(self) -> None:
         """Wait until a worker is held.
@@ -92,17 +106,17 @@ class _Memory:
 
     def __init__(self, nbytes: int) -> None:
         self._region = bytearray([_FILL]) * (nbytes + 2 * _GUARD_BYTES)
-        self._nbytes = nbytes
+        self.nbytes = nbytes
 
     def lend(self) -> memoryview:
         exporter = (ctypes.c_char * len(self._region)).from_buffer(self._region)
         self._exporter = weakref.ref(exporter)
-        return memoryview(exporter).cast("B")[_GUARD_BYTES : _GUARD_BYTES + self._nbytes]
+        return memoryview(exporter).cast("B")[_GUARD_BYTES : _GUARD_BYTES + self.nbytes]
 
     @property
     def value(self) -> bytes:
         """The bytes between the guards."""
-        return bytes(self._region[_GUARD_BYTES : _GUARD_BYTES + self._nbytes])
+        return bytes(self._region[_GUARD_BYTES : _GUARD_BYTES + self.nbytes])
 
     @property
     def guards_hold(self) -> bool:
@@ -132,7 +146,7 @@ class _Memory:
 
     def refill(self, value: bytes) -> None:
         """Use the bytes for something else, as a store does."""
-        self._region[_GUARD_BYTES : _GUARD_BYTES + self._nbytes] = value
+        self._region[_GUARD_BYTES : _GUARD_BYTES + self.nbytes] = value
 
 
 class RecordingCheck:
@@ -180,6 +194,8 @@ class Landing(_Memory):
     """Memory for one read and the request that lands there.
 
     Attributes:
+        name: The wire name.
+        nbytes: The size that is asked for.
         check: The request's check.
     """
 
@@ -200,6 +216,7 @@ class Landing(_Memory):
             split_at: Size of the first of two buffers; None for one buffer.
         """
         super().__init__(nbytes)
+        self.name = name
         view = self.lend()
         buffers = (view,) if split_at is None else (view[:split_at], view[split_at:])
         self.check: RecordingCheck = RecordingCheck(lambda: self.value, answer)
@@ -253,3 +270,20 @@ class Source(_Memory):
         request, self._request = self._request, None
         assert request is not None, "a source is for one write"
         return request
+
+
+async def give_up(
+    call: Callable[[], Awaitable[object]], until: Callable[[], Awaitable[None]]
+) -> None:
+    """Make a call and cancel it when `until` returns; return when it has come back."""
+    # A cancelled task group would keep the call's frames, and so its memory, in a cycle.
+    scope = anyio.CancelScope()
+
+    async def run() -> None:
+        with scope:
+            await call()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        await until()
+        scope.cancel()
