@@ -331,7 +331,6 @@ class PoolMachine(RuleBasedStateMachine):
         for block, entry in self.callers:
             assert entry.users == block.users
         for block, lease in self.leases:
-            assert lease._entry is not None
             assert lease._entry.users == block.users
         for name in self.indexed:
             resident, known = self.tier.peek(name), self.resident(name)

@@ -7,6 +7,7 @@ import logging
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, overload
 
@@ -94,7 +95,7 @@ class MemoryObject:
 
     def __init__(self, entry: Entry, arena: Arena, book: LeaseBook, key: Key, tier: str) -> None:
         """Take over one of the entry's users; called by the store."""
-        self._entry: Entry | None = entry
+        self._entry: Entry = entry  # deleted by whoever ends the lease: one step, for one thread
         self._arena = arena
         self._book = book
         self.key: Key = key
@@ -109,9 +110,10 @@ class MemoryObject:
         Raises:
             LeaseReleasedError: The lease has ended.
         """
-        entry = self._entry
-        if entry is None:
-            raise self._released()
+        try:
+            entry = self._entry
+        except AttributeError:
+            raise self._released() from None
         view = entry.view
         return self._arena.view(entry) if view is None else view[:]
 
@@ -136,9 +138,11 @@ class MemoryObject:
         Raises:
             LeaseReleasedError: It had ended already.
         """
-        entry, self._entry = self._entry, None
-        if entry is None:
-            raise self._released()
+        try:
+            entry = self._entry
+            del self._entry
+        except AttributeError:
+            raise self._released() from None
         if self._book.young.pop(id(self), None) is None:
             self._book.leave(id(self))
         self._arena.dropped.append(entry)
@@ -152,12 +156,12 @@ class MemoryObject:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._entry is not None:
+        with suppress(LeaseReleasedError):  # ended before, or by another thread just now
             self.release()
 
     def __del__(self) -> None:
         # Any thread, perhaps inside the garbage collector: no lock, and nothing of the pool's.
-        entry, self._entry = self._entry, None
+        entry = getattr(self, "_entry", None)
         if entry is not None:
             self._book.leave(id(self))
             self._arena.dropped.append(entry)
@@ -172,7 +176,7 @@ class MemoryObject:
         raise TypeError("a lease cannot be copied or pickled: take bytes(lease)")
 
     def __repr__(self) -> str:
-        state = "released" if self._entry is None else f"{self.nbytes} bytes from {self.tier}"
+        state = f"{self.nbytes} bytes from {self.tier}" if hasattr(self, "_entry") else "released"
         return f"<MemoryObject {self.key!r}: {state}>"
 
     def _released(self) -> LeaseReleasedError:
