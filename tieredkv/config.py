@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 
@@ -196,6 +196,28 @@ def _check_alignment(config: L1Config, attribute: attrs.Attribute[int], value: i
         raise ConfigError(f"{attribute.name}={value} makes more than 2**31 blocks: raise it")
 
 
+def _check_buffer(config: L1Config, attribute: attrs.Attribute[object], value: object) -> None:
+    try:
+        view = memoryview(value)  # type: ignore[arg-type]  # decided by the attempt
+    except TypeError:
+        kind = type(value).__name__
+        raise ConfigError(
+            f"{attribute.name} must be an object with the buffer protocol, not {kind}"
+        ) from None
+    if view.readonly or not view.c_contiguous:
+        raise ConfigError(f"{attribute.name} must be writable and C-contiguous")
+    if view.nbytes < config.capacity:
+        raise ConfigError(
+            f"{attribute.name} has {view.nbytes} bytes, fewer than capacity={config.capacity}"
+        )
+
+
+PolicyName: TypeAlias = Literal[
+    "default", "gittins", "lru", "s3fifo", "arc", "isolated_lru", "noop"
+]
+"""What an eviction policy is called in a configuration; ``"default"`` is the best we know."""
+
+
 @attrs.frozen(kw_only=True)
 class L1Config:
     """The first tier: a bounded pool of memory in this process.
@@ -209,6 +231,15 @@ class L1Config:
         eviction_ratio: … and goes on until this fraction of that is free again; 0: it only ever
             frees what a put needs.
         lease_warn_s: A lease that is held longer is logged, once.
+        eviction_policy: Who leaves first: ``"default"``, ``"lru"``, ``"arc"``, ``"s3fifo"``,
+            ``"isolated_lru"`` (tenants kept apart), ``"noop"`` (nobody), or ``"gittins"``, which is
+            the default's name.
+        max_age_s: A copy promoted from L2 is used for so long at the most, then loaded again; None
+            for no limit. For values that other processes may replace.
+        prefault: Touch all of the pool when the store opens, in a worker thread, so that no put
+            waits for the system to hand out pages.
+        buffer: Writable C-contiguous bytes of the caller's to use as the pool, such as pinned
+            memory; the caller leaves them alone as long as the store or a view of a value lives.
     """
 
     capacity: int = attrs.field(converter=_capacity)
@@ -219,6 +250,16 @@ class L1Config:
     trigger_watermark: float = attrs.field(default=0.8, validator=_checked(number, low=0, high=1))
     eviction_ratio: float = attrs.field(default=0.2, validator=_checked(number, low=0, high=1))
     lease_warn_s: float = attrs.field(default=60.0, validator=_checked(seconds))
+    eviction_policy: PolicyName = attrs.field(
+        default="default", validator=_checked(choice, choices=get_args(PolicyName))
+    )
+    max_age_s: float | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_checked(seconds))
+    )
+    prefault: bool = attrs.field(default=False, validator=_checked(boolean))
+    buffer: object | None = attrs.field(
+        default=None, repr=False, validator=attrs.validators.optional(_check_buffer)
+    )
 
 
 Requirement: TypeAlias = Literal["any", "all", "none"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from threading import get_ident
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
@@ -46,8 +46,8 @@ from tieredkv.tiers.assembly import Assembly
 from tieredkv.tiers.buffers import flat_target, flat_value
 from tieredkv.tiers.framing import Framing, Integrity
 from tieredkv.tiers.memory import MemoryTier
-from tieredkv.tiers.pacing import BUDGET_BYTES
-from tieredkv.tiers.puts import NewValue
+from tieredkv.tiers.pacing import BUDGET_BYTES, HIT_BYTES
+from tieredkv.tiers.puts import NewValue, PutOutcomes
 
 __all__ = ["Slot", "TieredStore"]
 
@@ -165,7 +165,7 @@ class TieredStore:
                 for backend in reversed(opened):
                     await backend.aclose()
             raise
-        self._open, self._thread_id = parts, threading.get_ident()
+        self._open, self._thread_id = parts, get_ident()
         return self
 
     async def __aexit__(
@@ -214,21 +214,30 @@ class TieredStore:
             TypeError: The key is neither an `ObjectKey` nor a `str`.
             TierUnavailableError: With ``fail_open=False``, a tier that may have it did not answer.
         """
-        parts = self._parts()
-        name = wire_name_of(key)
-        if parts.pacer.spent >= BUDGET_BYTES:
-            await parts.pacer.pause()
-        lease = parts.reads.hit(key, name, size)
-        if lease is not None:
-            return lease
+        parts = self._open
+        if parts is None or self._thread_id != get_ident():
+            parts = self._parts()  # raises
+        name, pacer = wire_name_of(key), parts.pacer
+        if size is None and pacer.spent < BUDGET_BYTES:  # the short way, without a result
+            lease = parts.l1.lease(name, key)
+            if lease is not None:
+                pacer.spent += HIT_BYTES
+                return lease
         (result,) = await parts.reads.get_many((key,), (name,), (size,))
         self._require_known(result.status, result.tier, result.error)
         return result.object
 
     def get_nowait(self, key: Key, *, size: int | None = None) -> MemoryObject | None:
         """Return a lease of a value that L1 holds, or None. Raises for wrong keys as `get` does."""
-        result = self._parts().reads.from_l1(key, wire_name_of(key), size)
-        return None if result is None else result.object
+        l1 = self._parts().l1
+        l1.settle()
+        lease = l1.lease(wire_name_of(key), key)
+        if lease is None:
+            l1.misses += 1
+        elif size not in (None, lease.nbytes):
+            lease.release()
+            return None
+        return lease
 
     async def get_many(
         self, keys: Iterable[Key], *, sizes: Iterable[int | None] | None = None
@@ -355,32 +364,24 @@ class TieredStore:
             TypeError: The key is no key, or the value no buffer.
             ConfigError: `ttl_s` is not a positive number.
         """
-        (result,) = await self.put_many([(key, value)], ttl_s=ttl_s)
-        return result
+        parts = self._parts()
+        new = self._new_value(parts, key, value, ttl_s, self._expires_ms(ttl_s))
+        (outcome,) = await parts.puts.put_many((new,))
+        return self._put_result(key, outcome)
 
     async def put_many(
         self, items: Iterable[tuple[Key, object]], *, ttl_s: float | None = None
     ) -> list[PutResult]:
         """Do as `put` for several values; one result an item, in order."""
         parts = self._parts()
-        expires_ms = 0
-        if ttl_s is not None:
-            expires_ms = now_ms() + max(1, round(seconds(ttl_s, field="ttl_s") * 1000))
+        expires_ms = self._expires_ms(ttl_s)
         pairs = list(items)
-        values: list[NewValue] = []
-        for key, value in pairs:
-            name, source = wire_name_of(key), flat_value(value)
-            self._require_room(parts, key, source.nbytes)
-            values.append(NewValue(name, source, ttl_s, expires_ms))
+        values = [self._new_value(parts, key, value, ttl_s, expires_ms) for key, value in pairs]
         outcomes = await parts.puts.put_many(values)
-        results = [
-            PutResult(key, outcome.ok, outcome.tiers)
+        return [
+            self._put_result(key, outcome)
             for (key, _), outcome in zip(pairs, outcomes, strict=True)
         ]
-        if self._raise_on_failure:
-            for result in results:
-                result.raise_for_status()
-        return results
 
     @asynccontextmanager
     async def reserve(self, key: Key, size: int) -> AsyncIterator[Slot]:
@@ -403,9 +404,7 @@ class TieredStore:
             slot = Slot(reservation.view)
             yield slot
         if reservation.outcomes is not None:
-            slot.result = PutResult(key, reservation.outcomes.ok, reservation.outcomes.tiers)
-            if self._raise_on_failure:
-                slot.result.raise_for_status()
+            slot.result = self._put_result(key, reservation.outcomes)
 
     async def delete(self, key: Key) -> DeleteResult:
         """Remove a value from every tier; readers keep their bytes."""
@@ -443,7 +442,7 @@ class TieredStore:
     def _parts(self) -> Assembly:
         if self._open is None:
             raise StoreClosedError("the store is not open: use it inside `async with`")
-        if self._thread_id != threading.get_ident():
+        if self._thread_id != get_ident():
             raise WrongLoopError("the store belongs to the event loop on which it was opened")
         return self._open
 
@@ -454,6 +453,25 @@ class TieredStore:
             if isinstance(error, TierUnavailableError):
                 raise error
             raise TierUnavailableError(tier or "l2", "read", str(error))
+
+    def _new_value(
+        self, parts: Assembly, key: Key, value: object, ttl_s: float | None, expires_ms: int
+    ) -> NewValue:
+        name, source = wire_name_of(key), flat_value(value)
+        self._require_room(parts, key, source.nbytes)
+        return NewValue(name, source, ttl_s, expires_ms)
+
+    def _put_result(self, key: Key, outcomes: PutOutcomes) -> PutResult:
+        result = PutResult(key, outcomes.ok, outcomes.tiers)
+        if self._raise_on_failure:
+            result.raise_for_status()
+        return result
+
+    @staticmethod
+    def _expires_ms(ttl_s: float | None) -> int:
+        if ttl_s is None:
+            return 0
+        return now_ms() + max(1, round(seconds(ttl_s, field="ttl_s") * 1000))
 
     @staticmethod
     def _require_room(parts: Assembly, key: Key, nbytes: int) -> None:

@@ -82,6 +82,10 @@ def test_a_map_of_memory() -> None:
         flat.release()
 
 
+def kind(value: object) -> str:
+    return type(value).__name__
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         "source",
@@ -104,7 +108,7 @@ class TestRefusals:
         with pytest.raises(TypeError, match="encode"):
             flat_value("text")
 
-    @pytest.mark.parametrize("source", [None, 1, 1.5, [1, 2], {"a": 1}, object()], ids=repr)
+    @pytest.mark.parametrize("source", [None, 1, 1.5, [1, 2], {"a": 1}, object()], ids=kind)
     def test_no_buffer_at_all(self, source: object) -> None:
         with pytest.raises(TypeError, match="buffer protocol"):
             flat_value(source)
@@ -133,7 +137,9 @@ class TestRefusals:
         with pytest.raises(TypeError):
             flat_value(source)
 
-    @pytest.mark.parametrize("out", [b"abc", memoryview(bytearray(3)).toreadonly()], ids=repr)
+    @pytest.mark.parametrize(
+        "out", [b"abc", memoryview(bytearray(3)).toreadonly()], ids=["bytes", "memoryview"]
+    )
     def test_a_read_only_target(self, out: object) -> None:
         with pytest.raises(ValueFormatError, match="read-only"):
             flat_target(out)

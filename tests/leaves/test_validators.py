@@ -41,7 +41,7 @@ UNITS = {
 }
 
 # One of each type that JSON, TOML, YAML or a careless caller may put in a number's place.
-NOT_NUMBERS = [True, False, None, "1", b"1", [1], {"a": 1}, (1,), 1j, decimal.Decimal(1), object()]
+NOT_NUMBERS = [True, False, None, "1", b"1", [1], {"a": 1}, (1,), 1j, decimal.Decimal(1), ...]
 
 
 def refusal(call: Callable[[], object]) -> str:

@@ -136,8 +136,11 @@ class PoolMachine(RuleBasedStateMachine):
             assert all(gap * PAGE < needed for gap in gaps), "there was room"
             free = sum(gaps) * PAGE
             fragmented = given_up >= 2 * needed and free >= needed
-            evictable = any(b.indexed and b.users == 1 for b in self.blocks)
-            assert needed > PAGES * PAGE or fragmented or not evictable, "it gave up too early"
+            evictable = sum(b.nbytes for b in self.blocks if b.indexed and b.users == 1)
+            if needed > PAGES * PAGE or free + evictable < needed:
+                assert given_up == 0 or not evictable, "it evicted in vain"
+            else:
+                assert fragmented or not evictable, "it gave up too early"
         if entry is None:
             assert self.overflow_bytes() + needed > OVERFLOW_PAGES * PAGE
             return
@@ -177,14 +180,14 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES))
     def get(self, name: str) -> None:
-        entry = self.tier.find(name)
+        lease = self.tier.lease(name, name)
         block = self.resident(name)
-        assert (entry is None) == (block is None)
-        if entry is None or block is None:
+        assert (lease is None) == (block is None)
+        if lease is None or block is None:
             return
         self.hits += 1
         self.expect_events(("accessed", name, len(block.payload)))
-        self.keep(block, self.tier.lease(entry, name))
+        self.keep(block, lease)
 
     @precondition(lambda self: self.callers)
     @rule(pick=picks)
@@ -331,6 +334,7 @@ class PoolMachine(RuleBasedStateMachine):
         for block, entry in self.callers:
             assert entry.users == block.users
         for block, lease in self.leases:
+            assert lease._entry is not None
             assert lease._entry.users == block.users
         for name in self.indexed:
             resident, known = self.tier.peek(name), self.resident(name)

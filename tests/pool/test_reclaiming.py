@@ -78,8 +78,7 @@ def put(tier: MemoryTier, name: str, payload: bytes) -> bool:
 
 
 def take(tier: MemoryTier, name: str) -> MemoryObject | None:
-    entry = tier.find(name)
-    return None if entry is None else tier.lease(entry, name)
+    return tier.lease(name, name)
 
 
 def assert_all_memory_returns(tier: MemoryTier) -> None:
@@ -172,9 +171,10 @@ class TestGarbageCollection:
             with lease:
                 yield bytes(lease)
 
-        entry = tier.find("key")
+        entry = tier.peek("key")
         assert entry is not None
-        lease = tier.lease(entry, "key")
+        lease = tier.lease("key", "key")
+        assert lease is not None
         reader = read(lease)
         assert next(reader) == b"payload"
         node = self_referring()
@@ -192,11 +192,11 @@ class TestGarbageCollection:
         for delay in range(40):
             tier = tier_of()
             assert put(tier, "key", b"payload")
-            entry = tier.find("key")
+            entry = tier.peek("key")
             assert entry is not None
             gc.disable()
             for _ in range(30):
-                self_referring().lease = tier.lease(entry, "key")  # type: ignore[attr-defined]
+                self_referring().lease = tier.lease("key", "key")  # type: ignore[attr-defined]
             tier.leases._next_look = 0.0
             gc.set_threshold(gc.get_count()[0] + delay)
             gc.enable()
@@ -274,10 +274,11 @@ class TestThreads:
     def test_many_that_release_one_lease_free_it_once(self) -> None:
         tier = tier_of(4)
         assert put(tier, "key", b"payload")
+        entry = tier.peek("key")
+        assert entry is not None
         for _ in range(200):
-            entry = tier.find("key")
-            assert entry is not None
-            lease = tier.lease(entry, "key")
+            lease = tier.lease("key", "key")
+            assert lease is not None
             start = threading.Barrier(4)
             refused: list[str] = []
 

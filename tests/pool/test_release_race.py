@@ -12,7 +12,7 @@ from tieredkv.tiers.memory import MemoryTier
 
 
 class Slowed(MemoryObject):
-    """A lease whose user is looked up slowly, so that another thread gets in between."""
+    """A lease whose page is looked up slowly, so that another thread gets in between."""
 
     __slots__ = ("barrier",)
 
@@ -20,7 +20,7 @@ class Slowed(MemoryObject):
 
     def __getattribute__(self, name: str) -> object:
         found = super().__getattribute__(name)
-        if name == "_entry":
+        if name == "_page":
             barrier = super().__getattribute__("barrier")
             if threading.current_thread() is not threading.main_thread():
                 barrier.wait(timeout=30)

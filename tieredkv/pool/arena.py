@@ -31,14 +31,19 @@ import mmap
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
-from tieredkv.errors import ConfigError
+from tieredkv.errors import ConfigError, LeaseReleasedError
 from tieredkv.pool.allocator import Allocator
 
 __all__ = ["Arena", "Entry"]
 
 _MAX_CACHED_TYPES: Final = 1024
+
+
+def _nothing_parked(entry: Entry) -> None:
+    raise AssertionError(f"{entry.name!r} is parked in an arena without evictions")
 
 
 class _ExporterRef(weakref.ref[Any]):
@@ -58,6 +63,8 @@ class Entry:
         generation: Number of the write that brought it.
         expires_ms: Unix milliseconds, 0 for never.
         users: The index, each lease, each load or write in flight. At 0 the memory is given up.
+        touched: Read, and the eviction policy has yet to hear of it.
+        parked: The eviction policy passes it over until its last use but the index's ends.
         place: Offset in the arena, or the private memory of an overflow block, or None once freed.
         view: Read-only view of the payload, of which readers get slices; None before the first.
     """
@@ -68,7 +75,9 @@ class Entry:
         "generation",
         "name",
         "nbytes",
+        "parked",
         "place",
+        "touched",
         "users",
         "view",
     )
@@ -80,6 +89,8 @@ class Entry:
         self.generation: int = 0
         self.expires_ms: int = 0
         self.users: int = 1
+        self.touched: bool = False
+        self.parked: bool = False
         self._exporter: _ExporterRef | None = None
         self.view: memoryview | None = None
 
@@ -105,20 +116,48 @@ class Arena:
         alignment_bytes: int,
         overflow_bytes: int,
         room_bytes: int,
+        memory: memoryview | None = None,
+        unpark: Callable[[Entry], None] = _nothing_parked,
     ) -> None:
+        """Set up.
+
+        Args:
+            capacity_bytes: Bytes of the region, at most; whole blocks are used.
+            alignment_bytes: Addresses and sizes of blocks are multiples of it.
+            overflow_bytes: As the attribute.
+            room_bytes: As the attribute.
+            memory: Writable bytes to use as the region; the caller owns them and leaves them alone
+                as long as the arena or a view of it lives. None for memory of our own.
+            unpark: Called when the last use of a parked entry but the index's ends.
+
+        Raises:
+            ConfigError: The system has not so much memory, or `memory` not one aligned block.
+        """
+        self._unpark = unpark
         self._alignment = alignment_bytes
+        if memory is not None:
+            skipped = -_address(memory) % alignment_bytes
+            memory = memory[skipped : skipped + capacity_bytes]
+            capacity_bytes = memory.nbytes
         pages = capacity_bytes // alignment_bytes
+        if not pages:
+            raise ConfigError(f"buffer: no aligned block of {alignment_bytes} bytes lies in it")
         self.capacity_bytes: int = pages * alignment_bytes
         self.overflow_bytes: int = overflow_bytes // alignment_bytes * alignment_bytes
         self.room_bytes: int = room_bytes
         self.overflow_used_bytes: int = 0
         self.held_bytes: int = 0
-        try:
-            self._region = _anonymous(self.capacity_bytes)
-        except OSError as error:
-            raise ConfigError(
-                f"capacity={capacity_bytes}: the system has not so much memory ({error.strerror})"
-            ) from None
+        self._region: mmap.mmap | memoryview
+        if memory is not None:
+            self._region = memory
+        else:
+            try:
+                self._region = _anonymous(self.capacity_bytes)
+            except OSError as error:
+                raise ConfigError(
+                    f"capacity={capacity_bytes}: the system has not so much memory "
+                    f"({error.strerror})"
+                ) from None
         self._bytes = memoryview(self._region)
         self._allocator = Allocator(pages)
         self._types: dict[int, type[ctypes.Array[ctypes.c_char]]] = {}
@@ -127,7 +166,7 @@ class Arena:
         self._held: set[Entry] = set()
         self._dead: deque[_ExporterRef] = deque()
         self.dropped: deque[Entry] = deque()
-        self._exporting = threading.Lock()
+        self._exporting = threading.RLock()  # a finalizer may ask for a view in the middle of one
 
     @property
     def used_bytes(self) -> int:
@@ -141,13 +180,15 @@ class Arena:
 
     def block_bytes(self, nbytes: int) -> int:
         """Return the memory that a payload of this size takes."""
-        pages = (nbytes + self.room_bytes + self._alignment - 1) // self._alignment
-        return max(pages, 1) * self._alignment
+        return self._pages(nbytes) * self._alignment
+
+    def _pages(self, nbytes: int) -> int:
+        return -(-(nbytes + self.room_bytes) // self._alignment) or 1
 
     def allocate(self, name: str, nbytes: int) -> Entry | None:
         """Return an entry with one user and undefined contents, or None if nothing fits."""
         self.drain()
-        first = self._allocator.allocate(self.block_bytes(nbytes) // self._alignment)
+        first = self._allocator.allocate(self._pages(nbytes))
         return None if first is None else Entry(name, nbytes, first * self._alignment)
 
     def allocate_overflow(self, name: str, nbytes: int) -> Entry | None:
@@ -164,15 +205,18 @@ class Arena:
         """Take one user away; the last one gives the memory up."""
         entry.users -= 1
         if entry.users:
+            if entry.parked and entry.users == 1:
+                self._unpark(entry)
             return
-        entry.view = None  # the exporter's last reference, unless a view is alive elsewhere
-        if entry._exporter is None:
-            self._free(entry)
-        else:
+        with self._exporting:
+            entry.view = None  # the exporter's last reference, unless a view is alive elsewhere
+            if entry._exporter is None:
+                self._free(entry)
+                return
             self._held.add(entry)
             if isinstance(entry.place, int):
                 self.held_bytes += self.block_bytes(entry.nbytes)
-            self._reap()
+        self._reap()
 
     def drain(self) -> None:
         """Settle what was dropped, and free the blocks whose last view has gone."""
@@ -184,6 +228,9 @@ class Arena:
         """Return a new read-only view of a payload, format ``"B"``; from any thread.
 
         The caller must be a user of the entry. The view may outlive that use.
+
+        Raises:
+            LeaseReleasedError: The memory is no longer the entry's.
         """
         view = entry.view
         if view is None:
@@ -228,9 +275,15 @@ class Arena:
             elif entry.place is not None:
                 exporter = array_type.from_buffer(entry.place)
             else:
-                raise AssertionError("a view of memory that was given up")
-            entry._exporter = _ExporterRef(exporter, self._dead.append)
-            entry._exporter.entry = entry
+                raise LeaseReleasedError(f"the memory of {entry.name!r} has been given up")
+            reference = _ExporterRef(exporter, self._dead.append)
+            reference.entry = entry
+            # A finalizer that ran meanwhile may have made one, and handed out views of it.
+            made = entry._exporter() if entry._exporter is not None else None
+            if made is None:
+                entry._exporter = reference
+            else:
+                exporter = made
         return exporter
 
     def _reap(self) -> None:
@@ -238,14 +291,15 @@ class Arena:
         while self._dead:
             reference = self._dead.popleft()
             entry = reference.entry
-            if entry._exporter is not reference:  # a newer exporter has taken its place
-                continue
-            entry._exporter = None
-            if entry.users == 0:
-                self._held.discard(entry)
-                if isinstance(entry.place, int):
-                    self.held_bytes -= self.block_bytes(entry.nbytes)
-                self._free(entry)
+            with self._exporting:
+                if entry._exporter is not reference:  # a newer exporter has taken its place
+                    continue
+                entry._exporter = None
+                if entry.users == 0:
+                    self._held.discard(entry)
+                    if isinstance(entry.place, int):
+                        self.held_bytes -= self.block_bytes(entry.nbytes)
+                    self._free(entry)
 
     def _free(self, entry: Entry) -> None:
         size = self.block_bytes(entry.nbytes)
@@ -254,6 +308,10 @@ class Arena:
         else:
             self.overflow_used_bytes -= size
         entry.place = None
+
+
+def _address(memory: memoryview) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def _anonymous(size: int) -> mmap.mmap:

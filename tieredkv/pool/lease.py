@@ -7,7 +7,6 @@ import logging
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, overload
 
@@ -24,34 +23,33 @@ __all__ = ["GetResult", "GetResults", "LeaseBook", "MemoryObject"]
 _log: Final = logging.getLogger(__name__)
 
 
+_WHOLE: Final = slice(None)
+
+
 class LeaseBook:
     """The leases that are out, so that one held too long is told of, once.
 
-    A lease is in one of three generations: `young` until the next look, then old, then told of. So
-    taking one needs no clock, and what is old at a look is at least `warn_s` old. They hold
-    entries, not names, because an entry that only a dying lease refers to must not be garbage
-    itself: its exporter's weak reference would never call back.
+    They lie in pages by when they were taken, so taking one needs no clock: what lies in a page
+    closed `warn_s` ago is at least that old. A page holds ``id`` of each lease with its entry, not
+    its name, because an entry that only a dying lease refers to must not be garbage itself: its
+    exporter's weak reference would never call back. Whoever pops a lease from its page, in whatever
+    thread or finalizer, is the one that has ended it.
 
     Attributes:
-        young: ``id`` of each lease taken since the last look, with its entry.
+        page: Where leases are entered now.
     """
 
-    __slots__ = ("_next_look", "_old", "_told", "_warn_s", "young")
+    __slots__ = ("_closed", "_next_look", "_told", "_warn_s", "page")
 
     def __init__(self, warn_s: float) -> None:
-        self.young: dict[int, Entry] = {}
-        self._old: dict[int, Entry] = {}
-        self._told: dict[int, Entry] = {}
+        self.page: dict[int, Entry] = {}
+        self._closed: dict[int, Entry] = {}
+        self._told: list[dict[int, Entry]] = []
         self._warn_s = warn_s
         self._next_look = time.monotonic() + warn_s
 
     def __len__(self) -> int:
-        return len(self.young) + len(self._old) + len(self._told)
-
-    def leave(self, lease_id: int) -> None:
-        """Note that a lease has ended; safe in any thread and inside the garbage collector."""
-        for generation in (self.young, self._old, self._told):
-            generation.pop(lease_id, None)
+        return len(self.page) + len(self._closed) + sum(map(len, self._told))
 
     def look(self) -> None:
         """Every `warn_s` seconds, warn of the old leases; cheap when called more often."""
@@ -59,14 +57,9 @@ class LeaseBook:
         if now < self._next_look:
             return
         self._next_look = now + self._warn_s
-        # A finalizer may call `leave` between any two of these: what ends now is in two
-        # generations, and `leave` looks into all of them.
-        fresh: dict[int, Entry] = {}
-        late = self._old
-        self._told.update(late)
-        self._old = self.young
-        self.young = fresh
-        for entry in tuple(late.values()):  # another thread may be in `leave`
+        late, self._closed, self.page = self._closed, self.page, {}
+        self._told = [page for page in (*self._told, late) if page]
+        for entry in tuple(late.values()):  # leases may end meanwhile
             _log.warning(
                 "the lease of %r (%d bytes) has been held for more than %.0f s: "
                 "release it, so that its memory can be used again",
@@ -91,17 +84,17 @@ class MemoryObject:
         nbytes: Size of the value.
     """
 
-    __slots__ = ("_arena", "_book", "_entry", "key", "nbytes", "tier")
+    __slots__ = ("_arena", "_entry", "_page", "key", "nbytes", "tier")
 
     def __init__(self, entry: Entry, arena: Arena, book: LeaseBook, key: Key, tier: str) -> None:
         """Take over one of the entry's users; called by the store."""
-        self._entry: Entry = entry  # deleted by whoever ends the lease: one step, for one thread
+        self._entry: Entry | None = entry
         self._arena = arena
-        self._book = book
+        self._page = page = book.page
+        page[id(self)] = entry
         self.key: Key = key
         self.tier: str = tier
         self.nbytes: int = entry.nbytes
-        book.young[id(self)] = entry
 
     @property
     def view(self) -> memoryview:
@@ -110,12 +103,11 @@ class MemoryObject:
         Raises:
             LeaseReleasedError: The lease has ended.
         """
-        try:
-            entry = self._entry
-        except AttributeError:
-            raise self._released() from None
+        entry = self._entry
+        if entry is None:
+            raise self._released()
         view = entry.view
-        return self._arena.view(entry) if view is None else view[:]
+        return self._arena.view(entry) if view is None else view[_WHOLE]
 
     @property
     def address(self) -> int:
@@ -138,13 +130,10 @@ class MemoryObject:
         Raises:
             LeaseReleasedError: It had ended already.
         """
-        try:
-            entry = self._entry
-            del self._entry
-        except AttributeError:
-            raise self._released() from None
-        if self._book.young.pop(id(self), None) is None:
-            self._book.leave(id(self))
+        entry = self._page.pop(id(self), None)
+        if entry is None:
+            raise self._released()
+        self._entry = None
         self._arena.dropped.append(entry)
 
     def __enter__(self) -> Self:
@@ -156,14 +145,14 @@ class MemoryObject:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with suppress(LeaseReleasedError):  # ended before, or by another thread just now
-            self.release()
+        entry = self._page.pop(id(self), None)
+        if entry is not None:  # not ended before, nor by another thread just now
+            self._entry = None
+            self._arena.dropped.append(entry)
 
     def __del__(self) -> None:
         # Any thread, perhaps inside the garbage collector: no lock, and nothing of the pool's.
-        entry = getattr(self, "_entry", None)
-        if entry is not None:
-            self._book.leave(id(self))
+        if self._entry is not None and (entry := self._page.pop(id(self), None)) is not None:
             self._arena.dropped.append(entry)
             warnings.warn(
                 f"the lease of {self.key!r} ({self.nbytes} bytes) was never released",
@@ -176,7 +165,7 @@ class MemoryObject:
         raise TypeError("a lease cannot be copied or pickled: take bytes(lease)")
 
     def __repr__(self) -> str:
-        state = f"{self.nbytes} bytes from {self.tier}" if hasattr(self, "_entry") else "released"
+        state = f"{self.nbytes} bytes from {self.tier}" if self._entry is not None else "released"
         return f"<MemoryObject {self.key!r}: {state}>"
 
     def _released(self) -> LeaseReleasedError:
@@ -250,5 +239,6 @@ class GetResults(Sequence[GetResult]):
     def release(self) -> None:
         """Release every lease that has not been released yet."""
         for result in self._results:
-            if result.object is not None:
-                result.object.__exit__(None, None, None)
+            lease = result.object
+            if lease is not None:
+                lease.__exit__(None, None, None)

@@ -117,7 +117,7 @@ class LeakCheck:
         return [
             thing
             for thing in gc.get_objects()
-            if type(thing) is MemoryObject and hasattr(thing, "_entry")
+            if type(thing) is MemoryObject and thing._entry is not None
         ]
 
 

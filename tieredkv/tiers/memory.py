@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from tieredkv.frames import now_ms
+from tieredkv.keys import tenant_of
 from tieredkv.pool.arena import Arena, Entry
-from tieredkv.pool.eviction import LRU, EvictionPolicy
+from tieredkv.pool.eviction import make_policy
 from tieredkv.pool.lease import LeaseBook, MemoryObject
+from tieredkv.tiers.buffers import flat_target
+from tieredkv.tiers.order import Order
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from tieredkv.config import L1Config
     from tieredkv.keys import Key
     from tieredkv.observe import Listeners
@@ -20,7 +25,6 @@ __all__ = ["MemoryTier"]
 
 _MEMORY_WAIT_S: Final = 1.0
 _MEMORY_POLL_S: Final = 0.005
-_SETTLE_AFTER: Final = 64  # leases released since
 _FRAGMENTED_AFTER: Final = 2  # times the request, evicted in vain
 
 
@@ -34,29 +38,36 @@ class MemoryTier:
         name: ``"l1"``.
         arena: The memory.
         leases: The leases that are out.
+        largest_bytes: Largest payload that fits at all, in the pool or in the overflow.
         hits: Reads answered.
         misses: Reads not answered.
         hit_bytes: Payload bytes of the hits.
         evicted: Values evicted.
+        usage_bytes: Memory of the resident values, by tenant.
     """
 
     name: Final = "l1"
 
     def __init__(self, config: L1Config, listeners: Listeners, *, room_bytes: int) -> None:
+        self._order = Order(make_policy(config.eviction_policy))
         self.arena: Arena = Arena(
             config.capacity,
             alignment_bytes=config.alignment_bytes,
             overflow_bytes=config.overflow,
             room_bytes=room_bytes,
+            memory=None if config.buffer is None else flat_target(config.buffer),
+            unpark=self._order.unpark,
         )
         self.leases: LeaseBook = LeaseBook(config.lease_warn_s)
+        largest_block = max(self.arena.capacity_bytes, self.arena.overflow_bytes)
+        self.largest_bytes: int = largest_block - room_bytes
         self.hits: int = 0
         self.misses: int = 0
         self.hit_bytes: int = 0
         self.evicted: int = 0
+        self.usage_bytes: dict[str, int] = {}
         self._index: dict[str, Entry] = {}
-        self._policy: EvictionPolicy = LRU()
-        self._touch = self._policy.access
+        self._touched = self._order.touched
         self._listeners = listeners
         self._trims = config.eviction_ratio > 0
         self._high_bytes = int(config.trigger_watermark * self.arena.capacity_bytes)
@@ -66,12 +77,6 @@ class MemoryTier:
     def __len__(self) -> int:
         return len(self._index)
 
-    @property
-    def largest_bytes(self) -> int:
-        """Largest payload that fits at all, in the pool or in the overflow."""
-        largest = max(self.arena.capacity_bytes, self.arena.overflow_bytes)
-        return largest - self.arena.room_bytes
-
     def peek(self, name: str) -> Entry | None:
         """Return a resident value's entry, without counting it as accessed."""
         entry = self._index.get(name)
@@ -80,32 +85,64 @@ class MemoryTier:
             return None
         return entry
 
-    def find(self, name: str) -> Entry | None:
-        """Return a resident value's entry and count the hit; misses are the caller's to count."""
+    def lease(self, name: str, key: Key) -> MemoryObject | None:
+        """Return a lease of a resident value and count the hit; the caller counts misses."""
         entry = self._index.get(name)
         if entry is None or (entry.expires_ms and self.peek(name) is None):
             return None
-        self._touch(name)
+        entry.users += 1
+        if not entry.touched:
+            entry.touched = True
+            self._touched.append(entry)
         self.hits += 1
         self.hit_bytes += entry.nbytes
+        lease = MemoryObject(entry, self.arena, self.leases, key, "l1")
         if self._listeners.registered:
-            entry.users += 1  # a listener may delete it
             self._listeners.emit("accessed", self.name, (name,), (entry.nbytes,))
-            self.arena.drop(entry)
-            return self._index.get(name)
-        return entry
+        return lease
 
-    def lease(self, entry: Entry, key: Key) -> MemoryObject:
-        """Return a new lease of a resident entry."""
-        entry.users += 1
-        if len(self.arena.dropped) > _SETTLE_AFTER:
-            self.settle()
-        return MemoryObject(entry, self.arena, self.leases, key, self.name)
+    def lease_many(
+        self, names: Sequence[str], keys: Sequence[Key], hits: list[Entry]
+    ) -> list[MemoryObject | None]:
+        """Do as `lease` for several names, in order; append those held to `hits` for `touch`."""
+        index, arena, book = self._index, self.arena, self.leases
+        leases: list[MemoryObject | None] = []
+        known = len(hits)
+        for name, key in zip(names, keys, strict=True):
+            entry = index.get(name)
+            if entry is None or (entry.expires_ms and self.peek(name) is None):
+                leases.append(None)
+                continue
+            entry.users += 1
+            hits.append(entry)
+            leases.append(MemoryObject(entry, arena, book, key, "l1"))
+        fresh = hits[known:]
+        sizes = [entry.nbytes for entry in fresh]
+        self.hits += len(fresh)
+        self.hit_bytes += sum(sizes)
+        if self._listeners.registered:
+            self._listeners.emit("accessed", self.name, [entry.name for entry in fresh], sizes)
+        return leases
+
+    def touch(self, hits: Sequence[Entry]) -> None:
+        """Note what a request has read, head first; it is to leave from its tail."""
+        for entry in reversed(hits):
+            if not entry.touched:
+                entry.touched = True
+                self._touched.append(entry)
 
     def settle(self) -> None:
-        """Take back what readers have let go of, and warn of those that do not."""
+        """Take back what readers have let go of, and warn of those that do not.
+
+        To be called before every few hundred hits.
+        """
         self.arena.drain()
         self.leases.look()
+        self._order.tell_some()
+
+    def expect(self, names: Sequence[str], missing: Collection[str]) -> None:
+        """Note a request, its names head first: what is missing comes in later, or never."""
+        self._order.expect(names, missing)
 
     def reserve(self, name: str, nbytes: int) -> Entry | None:
         """Return memory for a value, evicting for it, or None; its one user is the caller.
@@ -122,7 +159,7 @@ class MemoryTier:
         while needed <= self.arena.capacity_bytes and not (
             evicted_bytes >= _FRAGMENTED_AFTER * needed and self._free_bytes >= needed
         ):
-            freed = self._evict(max(needed - self._free_bytes, 1))
+            freed = self._evict(max(needed - self._free_bytes, 1), in_part=False)
             if not freed:
                 break
             evicted_bytes += freed
@@ -130,6 +167,11 @@ class MemoryTier:
             if entry is not None:
                 return entry
         return self.arena.allocate_overflow(name, nbytes)
+
+    def why_no_memory(self, nbytes: int) -> str:
+        """Return the reason for which `reserve` had no place in the pool for so many bytes."""
+        free = self._free_bytes >= self.arena.block_bytes(nbytes)
+        return "fragmented" if free else "no_memory"
 
     async def reserve_soon(self, name: str, nbytes: int) -> Entry | None:
         """Do as `reserve`, waiting up to a second for leases to be released."""
@@ -152,10 +194,14 @@ class MemoryTier:
         replaced = self._index.get(entry.name)
         self._index[entry.name] = entry
         entry.users += 1
-        self._policy.insert(entry.name)
+        self._order.insert(entry.name)
+        block_bytes = self.arena.block_bytes(entry.nbytes)
+        self._account(entry.name, block_bytes)
         if replaced is not None:
+            replaced.parked = False
+            self._account(entry.name, -self.arena.block_bytes(replaced.nbytes))
             self.arena.drop(replaced)
-        self._trim(self.arena.block_bytes(entry.nbytes))
+        self._trim(block_bytes)
         self._listeners.emit("stored", self.name, (entry.name,), (entry.nbytes,))
         return True
 
@@ -164,8 +210,9 @@ class MemoryTier:
         entry = self._index.pop(name, None)
         if entry is None:
             return False
-        self._policy.remove(name, evicted=False)
+        self._order.remove(entry, evicted=False)
         nbytes = entry.nbytes
+        self._account(name, -self.arena.block_bytes(nbytes))
         self.arena.drop(entry)
         self._listeners.emit("deleted", self.name, (name,), (nbytes,))
         return True
@@ -183,6 +230,15 @@ class MemoryTier:
     def _free_bytes(self) -> int:
         return self.arena.capacity_bytes - self.arena.used_bytes
 
+    def _account(self, name: str, change_bytes: int) -> None:
+        """Count the memory of a tenant's resident values."""
+        tenant = tenant_of(name)
+        usage = self.usage_bytes.get(tenant, 0) + change_bytes
+        if usage:
+            self.usage_bytes[tenant] = usage
+        else:
+            del self.usage_bytes[tenant]
+
     def _trim(self, admitted_bytes: int) -> None:
         """Above the high watermark evict twice what came in, until below the low one.
 
@@ -192,22 +248,32 @@ class MemoryTier:
         if occupied > self._high_bytes:
             self._trimming = True
         if self._trimming and self._trims:
-            self._trimming = occupied > self._low_bytes and bool(self._evict(2 * admitted_bytes))
+            evicted = occupied > self._low_bytes and self._evict(2 * admitted_bytes, in_part=True)
+            self._trimming = bool(evicted)
 
-    def _evict(self, wanted_bytes: int) -> int:
-        """Evict until at least this much is given up or nothing is left; return how much was."""
+    def _evict(self, wanted_bytes: int, *, in_part: bool) -> int:
+        """Evict until at least this much is given up, and return how much was.
+
+        If there is not so much to evict: all of it with `in_part`, else nothing.
+        """
         victims: list[Entry] = []
         given_up = 0
-        for name in self._policy.victims():
+        for name in self._order.victims():
             entry = self._index[name]
-            if entry.users == 1:
-                victims.append(entry)
-                given_up += self.arena.block_bytes(entry.nbytes)
-                if given_up >= wanted_bytes:
-                    break
+            if entry.users > 1:
+                self._order.park(entry)
+                continue
+            victims.append(entry)
+            given_up += self.arena.block_bytes(entry.nbytes)
+            if given_up >= wanted_bytes:
+                break
+        else:
+            if not in_part:
+                return 0
         for entry in victims:
             del self._index[entry.name]
-            self._policy.remove(entry.name, evicted=True)
+            self._order.remove(entry, evicted=True)
+            self._account(entry.name, -self.arena.block_bytes(entry.nbytes))
             self.arena.drop(entry)
         self.evicted += len(victims)
         if self._listeners.registered:

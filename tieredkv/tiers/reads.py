@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tieredkv.errors import SizeMismatchError
 from tieredkv.pool.lease import GetResult, MemoryObject
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tieredkv.tiers.memory import MemoryTier
 
 __all__ = ["Reads"]
+
+_PACE: Final = 64  # hits between looks at the pacer
+_HIT: Final = GetStatus.HIT  # Python 3.11 takes its time to look a member up
 
 
 class Reads:
@@ -38,60 +41,67 @@ class Reads:
         self._detached = detached
         self._pacer = pacer
 
-    def hit(self, key: Key, name: str, size: int | None) -> MemoryObject | None:
-        """Return a lease if L1 holds the value, in the size asked for."""
-        entry = self._l1.find(name)
-        if entry is None or (size is not None and size != entry.nbytes):
-            return None
-        self._pacer.spent += HIT_BYTES
-        return self._l1.lease(entry, key)
-
-    def from_l1(self, key: Key, name: str, size: int | None) -> GetResult | None:
-        """Return the result that L1 alone gives, or None if it does not hold the name."""
-        lease = self.hit(key, name, size)
-        if lease is not None:
-            return GetResult(key, GetStatus.HIT, lease, lease.tier)
-        entry = self._l1.peek(name)
-        if entry is not None and size is not None:
-            return self._mismatch(key, entry, size)
-        self._l1.misses += 1
-        return None
-
     async def get_many(
         self, keys: Sequence[Key], names: Sequence[str], sizes: Sequence[int | None]
     ) -> list[GetResult]:
         """Return one result a key, in order; a caller that is cancelled keeps no lease."""
-        results: list[GetResult | None] = []
-        joined: list[Load] = []
+        results: list[GetResult] = []
+        joined: list[tuple[int, Load]] = []
         try:
-            for key, name, size in zip(keys, names, sizes, strict=True):
-                if self._pacer.spent >= BUDGET_BYTES:
-                    await self._pacer.pause()
-                results.append(self.from_l1(key, name, size))
+            missing = await self._from_l1(keys, names, sizes, results)
             # From here to the start of the loads nothing waits: others may join them already.
             fresh: list[Wanted] = []
-            for name, size, result in zip(names, sizes, results, strict=True):
-                if result is None:
-                    load, is_new = self.inflight.join(name, size)
-                    joined.append(load)
-                    if is_new:
-                        fresh.append(Wanted(load))
+            if missing:
+                self._l1.expect(names, dict.fromkeys(names[place] for place in missing))
+            for place in missing:
+                load, is_new = self.inflight.join(names[place], sizes[place])
+                joined.append((place, load))
+                if is_new:
+                    fresh.append(Wanted(load))
             if fresh:
                 self._detached.spawn(self._chain.load, fresh)
-            for load in joined:
+            for _, load in joined:
                 await load.wait()
         except BaseException:
             for result in results:
-                if result is not None and result.object is not None:
+                if result.object is not None:
                     result.object.release()
-            for load in joined:
+            for _, load in joined:
                 load.leave(self._l1.arena)
             raise
-        loads = iter(joined)
-        return [
-            result or self._loaded(key, next(loads), size)
-            for key, result, size in zip(keys, results, sizes, strict=True)
-        ]
+        for place, load in joined:
+            results[place] = self._loaded(keys[place], load, sizes[place])
+        return results
+
+    async def _from_l1(
+        self,
+        keys: Sequence[Key],
+        names: Sequence[str],
+        sizes: Sequence[int | None],
+        results: list[GetResult],
+    ) -> list[int]:
+        """Append to `results` what L1 says of each key; return the places of what it lacks."""
+        self._l1.settle()
+        missing: list[int] = []
+        hits: list[Entry] = []
+        for at in range(0, len(keys), _PACE):
+            if self._pacer.spent >= BUDGET_BYTES:
+                await self._pacer.pause()
+            turn = slice(at, at + _PACE)
+            leases = self._l1.lease_many(names[turn], keys[turn], hits)
+            self._pacer.spent += len(leases) * HIT_BYTES
+            for key, size, lease in zip(keys[turn], sizes[turn], leases, strict=True):
+                if lease is None:
+                    missing.append(len(results))
+                    results.append(GetResult(key, GetStatus.MISS))
+                elif size is None or size == lease.nbytes:
+                    results.append(GetResult(key, _HIT, lease, "l1"))
+                else:
+                    lease.release()
+                    results.append(self._mismatch(key, lease.nbytes, size))
+        self._l1.touch(hits)
+        self._l1.misses += len(missing)
+        return missing
 
     async def get_into_many(
         self, keys: Sequence[Key], names: Sequence[str], outs: Sequence[memoryview]
@@ -104,16 +114,20 @@ class Reads:
         results: list[GetResult | None] = []
         direct: list[Wanted] = []
         for key, name, out in zip(keys, names, outs, strict=True):
-            result = self.from_l1(key, name, out.nbytes)
-            if result is None:
+            lease = self._l1.lease(name, key)
+            if lease is None:
+                self._l1.misses += 1
                 load = Load(name, out.nbytes)
                 load.current = False
                 direct.append(Wanted(load, out))
-            elif result.object is not None:
-                with result.object as lease:
+                results.append(None)
+                continue
+            with lease:
+                if out.nbytes == lease.nbytes:
                     await self._pacer.copy(out, lease.view)
-                result.object = None
-            results.append(result)
+                    results.append(GetResult(key, _HIT, None, "l1"))
+                else:
+                    results.append(self._mismatch(key, lease.nbytes, out.nbytes))
         await self._chain.load(direct)
         loads = iter(direct)
         return [
@@ -127,7 +141,7 @@ class Reads:
         if entry is None:
             return self._result(key, load)
         if size is not None and size != entry.nbytes:
-            result = self._mismatch(key, entry, size)
+            result = self._mismatch(key, entry.nbytes, size)
             self._l1.arena.drop(entry)
             return result
         tier = load.tier or self._l1.name
@@ -138,6 +152,6 @@ class Reads:
     def _result(key: Key, load: Load) -> GetResult:
         return GetResult(key, load.status, None, load.tier, load.error)
 
-    def _mismatch(self, key: Key, entry: Entry, size: int) -> GetResult:
-        error = SizeMismatchError(entry.nbytes, size)
+    def _mismatch(self, key: Key, nbytes: int, size: int) -> GetResult:
+        error = SizeMismatchError(nbytes, size)
         return GetResult(key, GetStatus.REJECTED, None, self._l1.name, error)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-from tieredkv.config import choice
+from tieredkv.config import PolicyName, choice
 from tieredkv.pool.eviction.arc import ARC
 from tieredkv.pool.eviction.base import EvictionPolicy
 from tieredkv.pool.eviction.gittins import Gittins
@@ -25,11 +25,6 @@ __all__ = [
     "PolicyName",
     "make_policy",
 ]
-
-PolicyName: TypeAlias = Literal[
-    "default", "gittins", "lru", "s3fifo", "arc", "isolated_lru", "noop"
-]
-"""What a policy is called in a configuration; ``"default"`` is the best that we know."""
 
 _MAKERS: Final[dict[PolicyName, Callable[[], EvictionPolicy]]] = {
     "default": Gittins,
