@@ -366,8 +366,7 @@ class TieredStore:
         """
         parts = self._parts()
         new = self._new_value(parts, key, value, ttl_s, self._expires_ms(ttl_s))
-        (outcome,) = await parts.puts.put_many((new,))
-        return self._put_result(key, outcome)
+        return self._put_result(key, await parts.puts.put(new))
 
     async def put_many(
         self, items: Iterable[tuple[Key, object]], *, ttl_s: float | None = None

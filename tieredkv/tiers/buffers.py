@@ -37,6 +37,8 @@ def flat_target(out: object) -> memoryview:
 
 
 def _view(source: object, what: str) -> memoryview:
+    if type(source) is bytes or type(source) is bytearray:  # the common case
+        return memoryview(source)
     if isinstance(source, str):
         raise TypeError(f"{what} is bytes, not str: encode it")
     try:
@@ -50,9 +52,11 @@ def _view(source: object, what: str) -> memoryview:
         raise TypeError(
             f"{what} is an object with the buffer protocol, not {type(source).__name__}{remedy}"
         ) from None
+    if view.format == "B" and view.ndim == 1 and view.c_contiguous:
+        return view
     if "O" in _FIELD_NAMES.sub("", view.format):
         raise ValueFormatError(f"{what} must hold bytes, not references to Python objects")
     if not view.c_contiguous:
         raise ValueFormatError(f"{what} must be C-contiguous: pass np.ascontiguousarray(x)")
     # PickleBuffer flattens every format and rank, also those that memoryview.cast refuses.
-    return view if view.format == "B" and view.ndim == 1 else PickleBuffer(view).raw()
+    return PickleBuffer(view).raw()

@@ -25,6 +25,7 @@ __all__ = ["MemoryTier"]
 
 _MEMORY_WAIT_S: Final = 1.0
 _MEMORY_POLL_S: Final = 0.005
+_TRIMMED_TOGETHER: Final = 16  # times the latest value
 _FRAGMENTED_AFTER: Final = 2  # times the request, evicted in vain
 
 
@@ -73,6 +74,7 @@ class MemoryTier:
         self._high_bytes = int(config.trigger_watermark * self.arena.capacity_bytes)
         self._low_bytes = int(self._high_bytes * (1 - config.eviction_ratio))
         self._trimming = False
+        self._due_bytes = 0
 
     def __len__(self) -> int:
         return len(self._index)
@@ -202,18 +204,18 @@ class MemoryTier:
             self._account(entry.name, -self.arena.block_bytes(replaced.nbytes))
             self.arena.drop(replaced)
         self._trim(block_bytes)
-        self._listeners.emit("stored", self.name, (entry.name,), (entry.nbytes,))
+        if self._listeners.registered:
+            self._listeners.emit("stored", self.name, (entry.name,), (entry.nbytes,))
         return True
 
     def discard(self, name: str) -> bool:
         """Remove a value from the index; its readers keep their bytes. False if there was none."""
-        entry = self._index.pop(name, None)
+        entry = self._index.get(name)
         if entry is None:
             return False
-        self._order.remove(entry, evicted=False)
         nbytes = entry.nbytes
-        self._account(name, -self.arena.block_bytes(nbytes))
-        self.arena.drop(entry)
+        self._remove(entry, evicted=False)
+        del entry  # a listener may look at the memory
         self._listeners.emit("deleted", self.name, (name,), (nbytes,))
         return True
 
@@ -240,44 +242,60 @@ class MemoryTier:
             del self.usage_bytes[tenant]
 
     def _trim(self, admitted_bytes: int) -> None:
-        """Above the high watermark evict twice what came in, until below the low one.
+        """Above the high watermark evict until below the low one.
 
-        Spread over the puts so that none of them pays for a whole pass.
+        Not at once, so that no put pays for a whole pass; and not at every put, as each eviction of
+        several costs less.
         """
         occupied = self.arena.used_bytes - self.arena.held_bytes
-        if occupied > self._high_bytes:
+        together = _TRIMMED_TOGETHER * admitted_bytes
+        if self._trimming:
+            self._due_bytes += 2 * admitted_bytes
+        elif occupied > self._high_bytes and self._trims:
             self._trimming = True
-        if self._trimming and self._trims:
-            evicted = occupied > self._low_bytes and self._evict(2 * admitted_bytes, in_part=True)
-            self._trimming = bool(evicted)
+            self._due_bytes = together
+        if self._trimming and self._due_bytes >= together:
+            surplus = min(self._due_bytes, occupied - self._low_bytes)
+            self._due_bytes = 0
+            self._trimming = surplus > 0 and bool(self._evict(surplus, in_part=True))
 
     def _evict(self, wanted_bytes: int, *, in_part: bool) -> int:
         """Evict until at least this much is given up, and return how much was.
 
         If there is not so much to evict: all of it with `in_part`, else nothing.
         """
-        victims: list[Entry] = []
+        gone: list[Entry] = []
+        chosen: list[Entry] = []  # to leave, too, if all of them suffice
         given_up = 0
         for name in self._order.victims():
             entry = self._index[name]
             if entry.users > 1:
                 self._order.park(entry)
                 continue
-            victims.append(entry)
             given_up += self.arena.block_bytes(entry.nbytes)
+            if in_part:
+                self._remove(entry, evicted=True)
+                gone.append(entry)
+            else:
+                chosen.append(entry)
             if given_up >= wanted_bytes:
                 break
         else:
             if not in_part:
                 return 0
-        for entry in victims:
-            del self._index[entry.name]
-            self._order.remove(entry, evicted=True)
-            self._account(entry.name, -self.arena.block_bytes(entry.nbytes))
-            self.arena.drop(entry)
-        self.evicted += len(victims)
+        for entry in chosen:
+            self._remove(entry, evicted=True)
+        gone += chosen
+        self.evicted += len(gone)
         if self._listeners.registered:
             self._listeners.emit(
-                "evicted", self.name, [e.name for e in victims], [e.nbytes for e in victims]
+                "evicted", self.name, [e.name for e in gone], [e.nbytes for e in gone]
             )
         return given_up
+
+    def _remove(self, entry: Entry, *, evicted: bool) -> None:
+        """Take a resident entry out of the index."""
+        del self._index[entry.name]
+        self._order.remove(entry, evicted=evicted)
+        self._account(entry.name, -self.arena.block_bytes(entry.nbytes))
+        self.arena.drop(entry)

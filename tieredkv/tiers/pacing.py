@@ -38,7 +38,12 @@ class Pacer:
 
     async def copy(self, target: memoryview, source: memoryview) -> None:
         """Copy bytes in slices of 1 MiB, giving way after each 4 MiB."""
-        for at in range(0, source.nbytes, _SLICE_BYTES):
+        nbytes = source.nbytes
+        if nbytes <= _SLICE_BYTES and self.spent < BUDGET_BYTES:
+            target[:] = source
+            self.spent += nbytes
+            return
+        for at in range(0, nbytes, _SLICE_BYTES):
             if self.spent >= BUDGET_BYTES:
                 await self.pause()
             piece = source[at : at + _SLICE_BYTES]

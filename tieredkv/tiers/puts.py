@@ -12,6 +12,7 @@ from tieredkv.errors import OutOfMemoryError
 from tieredkv.results import PutStatus, WriteOutcome
 
 if TYPE_CHECKING:
+    from tieredkv.pool.arena import Entry
     from tieredkv.tiers.inflight import InFlight
     from tieredkv.tiers.memory import MemoryTier
     from tieredkv.tiers.pacing import Pacer
@@ -23,7 +24,6 @@ _SUBMIT_BYTES: Final = 16 * MiB
 
 _STORED: Final = WriteOutcome(PutStatus.STORED)
 _IN_OVERFLOW: Final = WriteOutcome(PutStatus.SKIPPED, "no_memory")
-_NO_MEMORY: Final = WriteOutcome(PutStatus.REJECTED, "no_memory")
 _NOT_TRIED: Final = WriteOutcome(PutStatus.SKIPPED, "no_memory")
 
 
@@ -68,12 +68,31 @@ class Puts:
         self._pacer = pacer
         self._generation = 0
 
+    async def put(self, value: NewValue) -> PutOutcomes:
+        """Do as `put_many` for one value, without the machinery of a batch where L1 is alone."""
+        if self._writes.writers:
+            return (await self.put_many((value,)))[0]
+        name, source, _, expires_ms = value
+        l1 = self._l1
+        entry = l1.reserve(name, source.nbytes)
+        if entry is None:
+            entry = await l1.reserve_soon(name, source.nbytes)
+            if entry is None:
+                return self._outcome(l1.why_no_memory(source.nbytes))
+        try:
+            await self._pacer.copy(l1.arena.fresh(entry), source)
+            admitted = self._admit(entry, expires_ms)
+            self._inflight.outdate(name)
+        finally:
+            l1.arena.drop(entry)
+        return PutOutcomes(admitted, {l1.name: _STORED if admitted else _IN_OVERFLOW})
+
     async def put_many(self, values: Sequence[NewValue]) -> list[PutOutcomes]:
         """Store values; one outcome a value, in order.
 
         A caller that is cancelled leaves what has begun to run its course.
         """
-        puts: list[Put | None] = []
+        puts: list[Put | str] = []  # or why there is none
         ready: list[Put] = []
         ready_bytes = 0
         with ExitStack() as barred:
@@ -87,7 +106,7 @@ class Puts:
                     if entry is None:
                         entry = await self._l1.reserve_soon(value.name, nbytes)
                     if entry is None:
-                        puts.append(None)
+                        puts.append(self._l1.why_no_memory(nbytes))
                         continue
                     put = self._writes.put(entry, value.ttl_s)
                     ready.append(put)
@@ -100,7 +119,7 @@ class Puts:
                 for put in ready:  # not submitted: the caller was cancelled
                     self._l1.arena.drop(put.entry)
             for waiting in puts:
-                if waiting is not None:
+                if not isinstance(waiting, str):
                     await waiting.wait()
             return [self._outcome(put) for put in puts]
 
@@ -135,13 +154,19 @@ class Puts:
     def _commit(self, put: Put, expires_ms: int, barred: ExitStack) -> None:
         """Make a filled entry the value of its name."""
         entry = put.entry
+        if not self._admit(entry, expires_ms):
+            barred.enter_context(self._inflight.changing((entry.name,)))
+        self._inflight.outdate(entry.name)
+
+    def _admit(self, entry: Entry, expires_ms: int) -> bool:
+        """Number a filled entry and make it resident, or say that the overflow cannot."""
         self._generation = max(self._generation + 1, time.time_ns() // 1000)
         entry.generation = self._generation
         entry.expires_ms = expires_ms
-        if not self._l1.admit(entry):
-            self._l1.discard(entry.name)  # what L1 has is older
-            barred.enter_context(self._inflight.changing((entry.name,)))
-        self._inflight.outdate(entry.name)
+        if self._l1.admit(entry):
+            return True
+        self._l1.discard(entry.name)  # what L1 has is older
+        return False
 
     async def _submit(self, ready: list[Put]) -> None:
         """Hand puts to the writers, who use the entries from now on, and empty the list."""
@@ -150,9 +175,10 @@ class Puts:
             self._l1.arena.drop(put.entry)
         ready.clear()
 
-    def _outcome(self, put: Put | None) -> PutOutcomes:
-        if put is None:
+    def _outcome(self, put: Put | str) -> PutOutcomes:
+        if isinstance(put, str):
             not_tried = {writer.tier.name: _NOT_TRIED for writer in self._writes.writers}
-            return PutOutcomes(ok=False, tiers={self._l1.name: _NO_MEMORY, **not_tried})
+            no_memory = WriteOutcome(PutStatus.REJECTED, put)
+            return PutOutcomes(ok=False, tiers={self._l1.name: no_memory, **not_tried})
         in_l1 = _STORED if put.in_l1 else _IN_OVERFLOW
         return PutOutcomes(put.met, {self._l1.name: in_l1, **put.outcomes})
