@@ -20,6 +20,7 @@ nox.options.error_on_missing_interpreters = False  # in CI too: `tests` runs whe
 PROJECT = nox.project.load_toml("pyproject.toml")
 RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 OLDEST = "3.11"
+IN_PARALLEL = ("--numprocesses=auto", "--maxprocesses=4")
 PYTHONS = list(dict.fromkeys([OLDEST, "3.12", "3.13", RUNNING]))  # so that one is always there
 
 
@@ -71,9 +72,10 @@ def lower_bounds() -> list[str]:
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """Run the tests, warnings as errors."""
+    """Run the tests, warnings as errors; generated examples are fewer on all but the oldest."""
     install(session, "test")
-    session.run("pytest", *session.posargs)
+    profile = "ci" if session.python == OLDEST else "brief"
+    session.run("pytest", f"--hypothesis-profile={profile}", *IN_PARALLEL, *session.posargs)
 
 
 @nox.session(python=OLDEST)
@@ -82,7 +84,7 @@ def minimums(session: nox.Session) -> None:
     constraints = Path(session.create_tmp()) / "minimums.txt"
     constraints.write_text("\n".join(lower_bounds()) + "\n", encoding="utf-8")
     install(session, "test", "--constraint", str(constraints))
-    session.run("pytest", *session.posargs)
+    session.run("pytest", *IN_PARALLEL, *session.posargs)
 
 
 @nox.session

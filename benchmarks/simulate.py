@@ -2,10 +2,11 @@
 
 The trace is JSON lines, plain or gzipped, one request a line: ``[time_s, [[first_id, run_length],
 ...]]``. All chunks have one size; a capacity is a percentage of the trace's distinct ids. A policy
-is driven as L1 drives it: what was held is noted as read from last to first, what was not is
-inserted from last to first, an eviction making room for each, and the chunks that were held are
-refreshed. ``min`` beside them is the ceiling, Belady's clairvoyant policy; it is given every chunk
-by itself, head first, and counts all that are held.
+is driven as a store drives it whose user gets the chunks of a request and then puts those that it
+lacks: what was held is noted as read from last to first, what was not is inserted from last to
+first, an eviction making room for each, and in the end the whole request is refreshed. ``min``
+beside them is the ceiling, Belady's clairvoyant policy; it is given every chunk by itself, head
+first, and counts all that are held.
 
 Hits are those of the *prefix*, the leading chunks up to the first that is not held, if in the trace
 every id follows one and the same id wherever it occurs: then an id stands for all before it, too.
@@ -105,7 +106,7 @@ def replay(chains: Sequence[Chain], policy: EvictionPolicy, capacity: int, hits:
                     held.remove(victim)
                 held.add(name)
             policy.insert(name)
-        policy.refresh_chain(found)
+        policy.refresh_chain(request)
     return num_hits / sum(map(len, chains))
 
 

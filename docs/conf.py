@@ -35,6 +35,7 @@ nitpick_ignore += [("py:exc", name) for name in dir(builtins)]
 nitpick_ignore += [  # parts of a signature that nobody uses by name
     ("py:attr", "tieredkv.keys._All.ALL"),
     ("py:class", "tieredkv.backends.disk.volume.Volume"),
+    ("py:class", "tieredkv.backends.valkey.transfers.Transfers"),
 ]
 nitpick_ignore_regex = [
     (r"py:.*", rf"{re.escape(root)}\..*") for root in (*sorted(sys.stdlib_module_names), *FOREIGN)

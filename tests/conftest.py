@@ -11,6 +11,7 @@ settings.register_profile(
 settings.register_profile(
     "stateful", parent=settings.get_profile("ci"), max_examples=200, stateful_step_count=50
 )
+settings.register_profile("brief", parent=settings.get_profile("ci"), max_examples=20)
 settings.load_profile("ci")
 
 

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tieredkv.blocking import BlockingLookup, BlockingTieredStore
     from tieredkv.config import L1Config, WriteThrough
     from tieredkv.errors import TieredKVError
     from tieredkv.keys import ALL, Key, ObjectKey
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         DeleteStatus,
         FlushReport,
         GetStatus,
+        PrefetchResult,
         PutResult,
         PutStatus,
         StatResult,
@@ -27,9 +29,12 @@ if TYPE_CHECKING:
         WriteOutcome,
     )
     from tieredkv.store import Slot, TieredStore
+    from tieredkv.tiers.held import Lookup
 
 __all__ = [
     "ALL",
+    "BlockingLookup",
+    "BlockingTieredStore",
     "DeleteResult",
     "DeleteStatus",
     "FlushReport",
@@ -39,8 +44,10 @@ __all__ = [
     "Key",
     "L1Config",
     "L1Stats",
+    "Lookup",
     "MemoryObject",
     "ObjectKey",
+    "PrefetchResult",
     "PutResult",
     "PutStatus",
     "Slot",
@@ -57,11 +64,14 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "ALL": "keys",
+    "BlockingLookup": "blocking",
+    "BlockingTieredStore": "blocking",
     "GetResult": "pool.lease",
     "GetResults": "pool.lease",
     "Key": "keys",
     "L1Config": "config",
     "L1Stats": "observe",
+    "Lookup": "tiers.held",
     "MemoryObject": "pool.lease",
     "ObjectKey": "keys",
     "Slot": "store",

@@ -10,13 +10,24 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 
 from tieredkv.errors import ConfigError
 
-__all__ = ["GiB", "KiB", "L1Config", "MiB", "Size", "TiB", "WriteThrough", "parse_size"]
+__all__ = [
+    "TLS",
+    "GiB",
+    "KiB",
+    "L1Config",
+    "MiB",
+    "Size",
+    "TiB",
+    "WriteThrough",
+    "parse_size",
+]
 
 KiB: Final = 1024
 MiB: Final = 1024 * KiB
@@ -277,3 +288,34 @@ class WriteThrough:
     require: Requirement = attrs.field(
         default="any", validator=_checked(choice, choices=("any", "all", "none"))
     )
+
+
+def _path(value: object) -> Path | None:
+    if value is None or isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{value!r} must be the path of a PEM file")
+    return Path(value).expanduser()
+
+
+@attrs.frozen(kw_only=True)
+class TLS:
+    """How to encrypt and whom to trust.
+
+    Attributes:
+        ca: PEM file of the authorities whose servers are trusted; None: the system's.
+        cert: PEM file of the client's certificate, for servers that ask for one, …
+        key: … and of its private key, without a password.
+        insecure: Accept any certificate. Whoever is on the way can then read and change everything.
+    """
+
+    ca: Path | None = attrs.field(default=None, converter=_path)
+    cert: Path | None = attrs.field(default=None, converter=_path)
+    key: Path | None = attrs.field(default=None, converter=_path)
+    insecure: bool = attrs.field(default=False, validator=_checked(boolean))
+
+    def __attrs_post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise ConfigError("tls.cert and tls.key go together: give both, or neither")
+        if self.insecure and self.ca is not None:
+            raise ConfigError("tls.insecure=True makes tls.ca meaningless: give one of them")

@@ -185,7 +185,20 @@ class Counts:
 
 @attrs.frozen(kw_only=True)
 class L1Stats:
-    """Figures of L1 at one moment; bytes are those of memory blocks, but for `hit_bytes`."""
+    """Figures of L1 at one moment; bytes are those of memory blocks, but for `hit_bytes`.
+
+    Attributes:
+        objects: Values held.
+        used_bytes: Memory in blocks, held ones included.
+        capacity_bytes: Memory of the pool.
+        overflow_used_bytes: Memory of private blocks.
+        hits: Reads answered.
+        misses: Reads not answered.
+        hit_bytes: Payload bytes of the hits.
+        evicted: Values evicted.
+        leases: Leases that are out.
+        usage_bytes: Tenant → memory of its values; ``""`` for those without one.
+    """
 
     objects: int
     used_bytes: int
@@ -196,6 +209,7 @@ class L1Stats:
     hit_bytes: int
     evicted: int
     leases: int
+    usage_bytes: Mapping[str, int]
 
 
 @attrs.frozen(kw_only=True)

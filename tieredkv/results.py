@@ -10,7 +10,7 @@ import attrs
 from tieredkv.errors import PutFailedError, SizeMismatchError, TieredKVError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tieredkv.keys import Key
 
@@ -20,6 +20,7 @@ __all__ = [
     "DeleteStatus",
     "FlushReport",
     "GetStatus",
+    "PrefetchResult",
     "PutResult",
     "PutStatus",
     "ReadOutcome",
@@ -226,6 +227,26 @@ class StatResult:
 
 
 @attrs.frozen
+class PrefetchResult:
+    """What a prefetch brought into L1.
+
+    Attributes:
+        results: One a key, in the order asked. HIT: L1 holds it now; `tier` says where it came
+            from. REJECTED: a tier holds it, but it was passed over: it lies behind the prefix, or
+            there is no room for it. Else it was not found, and why.
+        loaded_bytes: Payload bytes that L1 did not hold before.
+    """
+
+    results: tuple[StatResult, ...]
+    loaded_bytes: int
+
+    @property
+    def prefix_length(self) -> int:
+        """How many of the leading keys L1 holds."""
+        return prefix_length(self.results)
+
+
+@attrs.frozen
 class FlushReport:
     """What is not in its tier yet.
 
@@ -239,6 +260,12 @@ class FlushReport:
     def ok(self) -> bool:
         """Whether everything has its outcome."""
         return not self.pending
+
+
+def prefix_length(results: Sequence[StatResult]) -> int:
+    """Return how many of the leading results are hits."""
+    hits = [result.status is GetStatus.HIT for result in results]
+    return hits.index(False) if False in hits else len(hits)
 
 
 def size_mismatch(stored: int, wanted: int) -> ReadOutcome:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from threading import get_ident
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import anyio
 
@@ -37,6 +37,7 @@ from tieredkv.results import (
     DeleteResult,
     FlushReport,
     GetStatus,
+    PrefetchResult,
     PutResult,
     StatResult,
     ValueInfo,
@@ -45,6 +46,7 @@ from tieredkv.results import (
 from tieredkv.tiers.assembly import Assembly
 from tieredkv.tiers.buffers import flat_target, flat_value
 from tieredkv.tiers.framing import Framing, Integrity
+from tieredkv.tiers.held import Lookup
 from tieredkv.tiers.memory import MemoryTier
 from tieredkv.tiers.pacing import BUDGET_BYTES, HIT_BYTES
 from tieredkv.tiers.puts import NewValue, PutOutcomes
@@ -52,6 +54,7 @@ from tieredkv.tiers.puts import NewValue, PutOutcomes
 __all__ = ["Slot", "TieredStore"]
 
 OnPutFailure: TypeAlias = Literal["return", "raise"]
+PrefetchPolicy: TypeAlias = Literal["prefix", "full"]
 
 _PENDING_SHARE_OF_L1 = 4
 
@@ -157,6 +160,7 @@ class TieredStore:
         )
         opened: list[Backend] = []
         try:
+            await parts.prepare()
             for backend in self._backends:
                 await backend.open()
                 opened.append(backend)
@@ -326,6 +330,63 @@ class TieredStore:
         found = await self.exists_many(keys)
         return found.index(False) if False in found else len(found)
 
+    @asynccontextmanager
+    async def lookup(
+        self, keys: Iterable[Key], *, owner: str = "", ttl_s: float = 300.0
+    ) -> AsyncIterator[Lookup]:
+        """Find keys and pin what is found until the block is left; yields a `Lookup`.
+
+        A pinned key is deleted in no tier (`delete` answers PINNED, `clear` passes it over), and L1
+        does not evict it: so what was found can be loaded. L1 keeps at most half of its memory so;
+        a tier below may still evict by its own capacity, and a put replaces a pinned value, too.
+
+        Args:
+            keys: The keys; one may occur several times.
+            owner: Who asks, for `status` and the log.
+            ttl_s: Seconds after which the pins lapse, with a warning, if the block is not left.
+
+        Raises:
+            KeyFormatError: A key is out of form.
+            ConfigError: `ttl_s` is not a positive number.
+        """
+        parts = self._parts()
+        keys = list(keys)
+        names = [wire_name_of(key) for key in keys]
+        pin = parts.pins.take(owner, seconds(ttl_s, field="ttl_s"), names)
+        try:
+            results = await parts.lookups.stat_many(keys, names)
+            found = [
+                result if name in pin.names else StatResult(result.key, GetStatus.MISS)
+                for name, result in zip(names, results, strict=True)
+            ]
+            hits = {n for n, r in zip(names, found, strict=True) if r.status is GetStatus.HIT}
+            parts.pins.release(pin, pin.names - hits)
+            yield Lookup(found, names, lambda: self._parts().reads)
+        finally:
+            parts.pins.release(pin)
+
+    async def prefetch(
+        self, keys: Iterable[Key], *, policy: PrefetchPolicy = "prefix"
+    ) -> PrefetchResult:
+        """Load values into L1 ahead of need, up to half of its memory.
+
+        A call that is cancelled leaves what is being loaded to land.
+
+        Args:
+            keys: The keys, in the order in which they matter.
+            policy: ``"prefix"``: only the leading keys that some tier holds. ``"full"``: all that
+                are found.
+
+        Raises:
+            KeyFormatError: A key is out of form.
+            ConfigError: There is no such policy.
+        """
+        parts = self._parts()
+        choice(policy, field="policy", choices=get_args(PrefetchPolicy))
+        keys = list(keys)
+        names = [wire_name_of(key) for key in keys]
+        return await parts.prefetch.load(keys, names, prefix_only=policy == "prefix")
+
     async def keys(
         self, tier: str, *, prefix: str = "", tenant: Tenant = ALL
     ) -> AsyncIterator[Key]:
@@ -365,6 +426,7 @@ class TieredStore:
             ConfigError: `ttl_s` is not a positive number.
         """
         parts = self._parts()
+        parts.pins.drop_lapsed()
         new = self._new_value(parts, key, value, ttl_s, self._expires_ms(ttl_s))
         return self._put_result(key, await parts.puts.put(new))
 
@@ -373,6 +435,7 @@ class TieredStore:
     ) -> list[PutResult]:
         """Do as `put` for several values; one result an item, in order."""
         parts = self._parts()
+        parts.pins.drop_lapsed()
         expires_ms = self._expires_ms(ttl_s)
         pairs = list(items)
         values = [self._new_value(parts, key, value, ttl_s, expires_ms) for key, value in pairs]
@@ -426,7 +489,57 @@ class TieredStore:
             for key, name in names
         ]
 
+    async def clear(
+        self,
+        *,
+        tiers: Iterable[str] = (MemoryTier.name,),
+        tenant: Tenant = ALL,
+        dry_run: bool = False,
+    ) -> dict[str, int]:
+        """Remove every value of some tiers; readers keep their bytes.
+
+        A backend is listed first, and only names that some key has are removed.
+
+        Args:
+            tiers: ``"l1"``, and the names of backends that can list and have a space of their own.
+            tenant: Only this tenant's values; ``""`` for those without one.
+            dry_run: Only count.
+
+        Returns:
+            Tier → values removed, or with `dry_run` the values that would be.
+
+        Raises:
+            ConfigError: There is no such tier, it cannot list, or others may keep values of theirs
+                in the same space: give the backend a prefix.
+            TypeError: `tiers` is a `str`.
+            TierError: The listing broke off; of that tier nothing was removed.
+        """
+        parts = self._parts()
+        if isinstance(tiers, str):
+            raise TypeError(f"tiers is a list of names: write tiers=[{tiers!r}]")
+        boolean(dry_run, field="dry_run")
+        tiers = list(tiers)
+        for tier in tiers:
+            self._require_listable(tier)
+            if any(b.name == tier and not b.has_own_space for b in self._backends):
+                raise ConfigError(
+                    f"tiers: {tier!r} has no space of its own, so that other users' values might "
+                    "go, too: give the backend a prefix"
+                )
+        return {tier: await parts.clear(tier, tenant, dry_run=dry_run) for tier in tiers}
+
     # -- watching --------------------------------------------------------------------------------
+
+    async def status(self) -> dict[str, Any]:
+        """Return what works and what does not, ready for JSON; for monitoring.
+
+        Returns:
+            ``"is_healthy"``; ``"l1"``: the figures of `L1Stats`; ``"tiers"``: for each its
+            ``"is_healthy"``, ``"reason"`` in words (by its last call and by what the backend says),
+            ``"details"`` and what is pending; ``"pins"``: owner, number of keys and age of each
+            look-up that holds some. A tier that does not say is reported after its deadline.
+        """
+        return await self._parts().status()
 
     def stats(self) -> StoreStats:
         """Return the store's figures at this moment."""

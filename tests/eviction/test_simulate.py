@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, get_args
 
+import anyio
 import pytest
 
 from benchmarks.simulate import belady, main, natural_hits, replay
+from tieredkv import L1Config, TieredStore
 from tieredkv.pool.eviction import PolicyName, make_policy
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +98,36 @@ def test_no_policy_beats_the_clairvoyant_one() -> None:
     assert all(
         replay(chains, make_policy(name), 10, "chunk") <= best for name in get_args(PolicyName)
     )
+
+
+@pytest.mark.parametrize("name", sorted(set(get_args(PolicyName)) - {"noop"}))
+def test_a_store_hits_what_the_simulator_says(name: PolicyName) -> None:
+    chance = random.Random(5)
+    prompts = [[chance.randrange(400) for _ in range(chance.randrange(1, 40))] for _ in range(40)]
+    # Each request ends in something new, as turns of a conversation do.
+    chains = [[*dict.fromkeys(chance.choice(prompts)), 1000 + turn] for turn in range(400)]
+    hits = 0
+
+    async def serve() -> None:
+        nonlocal hits
+        config = L1Config(
+            capacity=50 * 64,
+            alignment_bytes=64,
+            overflow=0,
+            trigger_watermark=1.0,
+            eviction_ratio=0.0,
+            eviction_policy=name,
+        )
+        async with TieredStore(config) as store:
+            for chain in chains:
+                keys = [f"{chunk}" for chunk in chain]
+                with await store.get_many(keys) as results:
+                    missing = [result.key for result in results if result.object is None]
+                hits += len(keys) - len(missing)
+                assert all(result.ok for result in await store.put_many((k, b"") for k in missing))
+
+    anyio.run(serve)
+    assert hits / sum(map(len, chains)) == replay(chains, make_policy(name), 50, "chunk")
 
 
 @pytest.mark.parametrize(

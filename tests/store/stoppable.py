@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from tieredkv.backends import DiskBackend, ReadRequest, WriteRequest
+from tieredkv.backends import DiskBackend, ReadRequest, ThreadedBackend, WriteRequest
 from tieredkv.backends.disk.names import path_of
 from tieredkv.results import ReadOutcome, StatOutcome, WriteOutcome
 
@@ -69,7 +69,11 @@ class StoppableDisk(DiskBackend):
     def _read(self, client: Any, request: ReadRequest) -> ReadOutcome:
         self.reads.append(request.name)
         self._pass()
-        return super()._read(client, request)
+        return super()._read_group(client, [request])[0]
+
+    def _read_group(self, client: Any, requests: Sequence[ReadRequest]) -> list[ReadOutcome]:
+        # One by one, through `_read`.
+        return list(ThreadedBackend._read_group(self, client, requests))
 
     def _write(self, client: Any, request: WriteRequest) -> WriteOutcome:
         self.writes.append(request.name)

@@ -19,21 +19,32 @@ if TYPE_CHECKING:
         WriteRequest,
     )
     from tieredkv.backends.disk import DiskBackend
+    from tieredkv.backends.hfbucket import HFBucketBackend
     from tieredkv.backends.threaded import ThreadedBackend
+    from tieredkv.backends.valkey import TLS, ValkeyBackend
 
 __all__ = [
+    "TLS",
     "Backend",
     "BackendStatus",
     "Capabilities",
     "DiskBackend",
+    "HFBucketBackend",
     "ReadCheck",
     "ReadRequest",
     "StoredName",
     "ThreadedBackend",
+    "ValkeyBackend",
     "WriteRequest",
 ]
 
-_ELSEWHERE = {"DiskBackend": "disk", "ThreadedBackend": "threaded"}
+_ELSEWHERE = {
+    "DiskBackend": "disk",
+    "HFBucketBackend": "hfbucket",
+    "TLS": "valkey",
+    "ThreadedBackend": "threaded",
+    "ValkeyBackend": "valkey",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -18,16 +18,20 @@ Guarantees:
    on. A client is closed in a hop while idle, or by its own thread after the call it was busy with.
 4. *A forked child starts afresh.* It never touches the clients of its parent.
 5. *Nothing a job raises ends a pump.*
+6. *The urgent first.* A free worker takes the most urgent batch that waits, of equals the oldest;
+   a busy one leaves its batch for a more urgent one as soon as the job it is at has ended. Every
+   fifth time the least urgent goes first, so that it comes to its end beside endless others.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import anyio
 from anyio import to_thread
@@ -36,12 +40,24 @@ from anyio.lowlevel import EventLoopToken, current_token
 from tieredkv.errors import StoreClosedError
 from tieredkv.tasks import Detached, require_loop
 
-__all__ = ["ClientPool", "Workers"]
+__all__ = ["ClientPool", "Priority", "Workers"]
 
 ClientT = TypeVar("ClientT")
 ResultT = TypeVar("ResultT")
 
 Job: TypeAlias = Callable[[ClientT], None]
+
+
+_PATIENCE: Final = 4
+"""How often in a row the least urgent is overtaken."""
+
+
+class Priority(enum.IntEnum):
+    """Who goes first when workers are few."""
+
+    READ = 0
+    """Somebody waits for it."""
+    WRITE = 1
 
 
 class _Holder(Generic[ClientT]):
@@ -131,35 +147,43 @@ class ClientPool(Generic[ClientT]):
 class _Batch(Generic[ClientT]):
     """Jobs that one caller waits for, shared out over several hops."""
 
-    __slots__ = ("done", "error", "hops", "jobs")
+    __slots__ = ("done", "error", "hops", "jobs", "priority")
 
-    def __init__(self, jobs: Iterable[Job[ClientT]], hops: int) -> None:
+    def __init__(self, jobs: Iterable[Job[ClientT]], hops: int, priority: Priority) -> None:
         self.jobs = deque(jobs)
         self.hops = hops
+        self.priority = priority
         self.done = anyio.Event()
         self.error: BaseException | None = None
 
-    def work(self, clients: ClientPool[ClientT]) -> None:
-        """Run in a worker thread: one job after another until none is left. Never raises."""
+    def work(self, clients: ClientPool[ClientT], should_leave: Callable[[Priority], bool]) -> bool:
+        """Run in a worker thread: one job after another until none is left. Never raises.
+
+        Returns:
+            Whether it has left jobs behind for something more urgent.
+        """
         try:
             holder = clients.take()
         except BaseException as error:  # noqa: BLE001 - handed to the caller
             self.error = error.with_traceback(None)
-            return
+            return False
+        left = False
         try:
-            while self.jobs:
+            while self.jobs and not left:
                 try:
                     job = self.jobs.popleft()
                 except IndexError:  # another hop was faster
                     break
                 job(holder.client)
                 del job  # its memory is free as soon as it has ended
+                left = should_leave(self.priority)
         except BaseException as error:  # noqa: BLE001 - handed to the caller
             self.error = error.with_traceback(None)
         try:
             clients.give_back(holder)
         except BaseException as error:  # noqa: BLE001 - handed to the caller
             self.error = error.with_traceback(None)
+        return left
 
     def end_hop(self) -> None:
         self.hops -= 1
@@ -191,7 +215,8 @@ class Workers(Generic[ClientT]):
         self._new_clients = partial(ClientPool, connect, disconnect)
         self._clients = self._new_clients()
         self._token: EventLoopToken | None = None
-        self._queue: deque[_Batch[ClientT]] = deque()
+        self._queues: tuple[deque[_Batch[ClientT]], ...] = tuple(deque() for _ in Priority)
+        self._overtaken = 0
         self._running = 0
         self._closing = False
 
@@ -227,7 +252,9 @@ class Workers(Generic[ClientT]):
         await self.run_all([lambda client: results.append(job(client))])
         return results[0]
 
-    async def run_all(self, jobs: Iterable[Job[ClientT]]) -> None:
+    async def run_all(
+        self, jobs: Iterable[Job[ClientT]], priority: Priority = Priority.READ
+    ) -> None:
         """Run jobs in worker threads, one hop a worker, and return when all have ended.
 
         A job should not raise: the first one that does ends its hop, and the jobs that are left
@@ -244,19 +271,22 @@ class Workers(Generic[ClientT]):
         jobs = list(jobs)
         if not jobs:
             return
-        batch = _Batch(jobs, min(self.num_workers, len(jobs)))
+        batch = _Batch(jobs, min(self.num_workers, len(jobs)), priority)
         del jobs  # the batch alone keeps them, and drops each when it has run
         for _ in range(batch.hops):
             if self._running < self.num_workers:
                 self._running += 1
                 self._detached.spawn(self._pump, batch)
             else:
-                self._queue.append(batch)
+                self._queues[priority].append(batch)
         try:
             await batch.done.wait()
         except BaseException:
             batch.jobs.clear()
-            self._queue = deque(queued for queued in self._queue if queued is not batch)
+            queue = self._queues[priority]
+            waiting = [queued for queued in queue if queued is not batch]
+            queue.clear()
+            queue.extend(waiting)
             raise
         if batch.error is not None:
             raise batch.error
@@ -268,8 +298,7 @@ class Workers(Generic[ClientT]):
         require_loop(self._token, self._owner)
         if not self._closing:
             self._closing = True
-            while self._queue:
-                batch = self._queue.popleft()
+            while (batch := self._next()) is not None:
                 if batch.jobs:
                     batch.jobs.clear()
                     batch.error = StoreClosedError(f"{self._owner} was closed")
@@ -284,16 +313,40 @@ class Workers(Generic[ClientT]):
         """Run hops until the queue is empty; a detached task."""
         try:
             while batch is not None:
+                left = False
                 try:
                     if batch.jobs:
-                        await to_thread.run_sync(batch.work, self._clients, limiter=self._limiter)
+                        left = await to_thread.run_sync(
+                            batch.work, self._clients, self._should_leave, limiter=self._limiter
+                        )
                 except BaseException:  # only the end of the event loop gets here
                     batch.error = StoreClosedError(f"{self._owner}: the event loop has ended")
                     raise
                 finally:
-                    batch.end_hop()
-                batch = self._queue.popleft() if self._queue else None
+                    if left and batch.jobs and not self._closing:
+                        self._queues[batch.priority].appendleft(batch)  # its turn comes again
+                    else:
+                        if left and batch.jobs:
+                            batch.jobs.clear()
+                            batch.error = StoreClosedError(f"{self._owner} was closed")
+                        batch.end_hop()
+                batch = self._next()
         finally:
             self._running -= 1
             if self._closing and self._running == 0:
                 self._idle.set()
+
+    def _next(self) -> _Batch[ClientT] | None:
+        """Take the most urgent batch that waits for a hop; now and then the least urgent one."""
+        waiting = [queue for queue in self._queues if queue]
+        if not waiting:
+            return None
+        self._overtaken = self._overtaken + 1 if len(waiting) > 1 else 0
+        if self._overtaken > _PATIENCE:
+            self._overtaken = 0
+            return waiting[-1].popleft()
+        return waiting[0].popleft()
+
+    def _should_leave(self, priority: Priority) -> bool:
+        """Return, in a worker thread, whether something more urgent waits."""
+        return any(self._queues[:priority])

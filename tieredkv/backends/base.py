@@ -73,6 +73,8 @@ class ReadRequest:
     @property
     def nbytes(self) -> int:
         """Size that the stored value is expected to have."""
+        if len(self.buffers) == 1:
+            return self.buffers[0].nbytes
         return sum(buffer.nbytes for buffer in self.buffers)
 
 
@@ -145,11 +147,14 @@ class Backend(ABC):
         name: Unique within a store; how results and errors call the tier.
         capabilities: What it can do.
         deadline_s: How long a store waits for one batch before it goes on without the answer.
+        has_own_space: Whether no one else keeps values under names that `list_names` gives, so that
+            a store may remove all of them: a directory or a prefix of its own.
     """
 
     name: str
     capabilities: Capabilities
     deadline_s: float = 5.0
+    has_own_space: bool = True
 
     @abstractmethod
     async def open(self) -> None:

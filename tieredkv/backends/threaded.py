@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
 import attrs
 
-from tieredkv.backends._workers import ClientT, Workers
+from tieredkv.backends._workers import ClientT, Priority, Workers
 from tieredkv.backends.base import Backend, ReadRequest, StoredName, WriteRequest
 from tieredkv.config import MiB, whole
 from tieredkv.errors import (
@@ -46,11 +46,12 @@ NAMES_PER_JOB: Final = 256
 
 
 @attrs.frozen
-class _Operation(Generic[OutcomeT]):
+class Operation(Generic[OutcomeT]):
     """An operation and what a request becomes when handling it raised."""
 
     name: str
     failed: Callable[[TieredKVError], OutcomeT]
+    priority: Priority = Priority.READ
 
 
 def _failed_write(error: TieredKVError) -> WriteOutcome:
@@ -63,21 +64,24 @@ def _failed_delete(error: TieredKVError) -> DeleteOutcome:
     return DeleteOutcome(DeleteStatus.UNKNOWN if unknown else DeleteStatus.FAILED, error)
 
 
-_READ: Final = _Operation("read", lambda error: ReadOutcome(GetStatus.UNKNOWN, error))
-_WRITE: Final = _Operation("write", _failed_write)
-_STAT: Final = _Operation("stat", lambda error: StatOutcome(GetStatus.UNKNOWN, 0, error))
-_DELETE: Final = _Operation("delete", _failed_delete)
+READ: Final = Operation("read", lambda error: ReadOutcome(GetStatus.UNKNOWN, error))
+WRITE: Final = Operation("write", _failed_write, Priority.WRITE)
+STAT: Final = Operation("stat", lambda error: StatOutcome(GetStatus.UNKNOWN, 0, error))
+DELETE: Final = Operation("delete", _failed_delete, Priority.WRITE)  # overtakes no write
 
 
 class ThreadedBackend(Backend, Generic[ClientT]):
     """Template for backends over blocking clients.
 
     Attributes:
-        job_bytes: Small values are grouped into jobs of about this many bytes; a value of at least
-            this size is a job of its own.
+        job_bytes: Small values are grouped into jobs of about this many bytes; …
+        alone_bytes: … a value of at least so many is a job of its own.
+        has_groups: Whether `_group_of` says which names may share a job; else all may.
     """
 
     job_bytes: int = 1 * MiB
+    alone_bytes: int = 1 * MiB
+    has_groups: bool = False
 
     def __init__(self, name: str, *, num_workers: int) -> None:
         """Set up without touching the event loop or the medium.
@@ -127,22 +131,38 @@ class ThreadedBackend(Backend, Generic[ClientT]):
         """Delete one value; may raise anything."""
 
     @abstractmethod
-    def _list(self, client: ClientT, prefix: str) -> Iterator[list[StoredName]]:
-        """Yield the stored names in pages, each in a hop of its own."""
+    def _list(
+        self, client: ClientT, prefix: str
+    ) -> Generator[list[StoredName], ClientT | None, None]:
+        """Yield the stored names in pages, each in a hop of its own.
+
+        Each hop has its own client: that of the next page is what ``yield`` returns. Where all
+        workers share one, it may be ignored.
+        """
 
     def _map_error(self, operation: str, error: BaseException) -> TierError:
         """Return what the user sees of an exception; override to know the medium's own."""
         return TierError(self.name, operation, f"{type(error).__name__}: {error}")
 
+    def _group_of(self, name: str) -> int:
+        """Return which names may share a job, where `has_groups`; on the event loop."""
+        return 0
+
     def _read_group(
         self, client: ClientT, requests: Sequence[ReadRequest]
     ) -> Sequence[ReadOutcome]:
-        return [self._guard(_READ, self._read, client, request) for request in requests]
+        return [self._guard(READ, self._read, client, request) for request in requests]
 
     def _write_group(
         self, client: ClientT, requests: Sequence[WriteRequest]
     ) -> Sequence[WriteOutcome]:
-        return [self._guard(_WRITE, self._write, client, request) for request in requests]
+        return [self._guard(WRITE, self._write, client, request) for request in requests]
+
+    def _stat_group(self, client: ClientT, names: Sequence[str]) -> Sequence[StatOutcome]:
+        return [self._guard(STAT, self._stat, client, name) for name in names]
+
+    def _delete_group(self, client: ClientT, names: Sequence[str]) -> Sequence[DeleteOutcome]:
+        return [self._guard(DELETE, self._delete, client, name) for name in names]
 
     # -- the contract ----------------------------------------------------------------------------
 
@@ -164,12 +184,11 @@ class ThreadedBackend(Backend, Generic[ClientT]):
     async def read_many(self, requests: Sequence[ReadRequest]) -> list[ReadOutcome]:
         """See `Backend.read_many`."""
         outcomes: list[ReadOutcome | None] = [None] * len(requests)
-        sized = [request.nbytes for request in requests]
         jobs = [
             self._job(self._read_group, requests, places, outcomes)
-            for places in _grouped_by_bytes(range(len(requests)), sized, self.job_bytes)
+            for places in self._planned(requests, range(len(requests)))
         ]
-        return await self._settle(_READ, jobs, outcomes)
+        return await self._settle(READ, jobs, outcomes)
 
     async def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteOutcome]:
         """See `Backend.write_many`."""
@@ -181,29 +200,32 @@ class ThreadedBackend(Backend, Generic[ClientT]):
             elif (limit := self.capabilities.max_value_bytes) and request.nbytes > limit:
                 outcomes[place] = WriteOutcome(PutStatus.REJECTED, "too_large")
         places_left = [place for place, outcome in enumerate(outcomes) if outcome is None]
-        sized = [requests[place].nbytes for place in places_left]
         jobs = [
             self._job(self._write_group, requests, places, outcomes)
-            for places in _grouped_by_bytes(places_left, sized, self.job_bytes)
+            for places in self._planned(requests, places_left)
         ]
-        return await self._settle(_WRITE, jobs, outcomes)
+        return await self._settle(WRITE, jobs, outcomes)
 
     async def stat_many(self, names: Sequence[str]) -> list[StatOutcome]:
         """See `Backend.stat_many`."""
-        return await self._by_name(_STAT, self._stat, names)
+        return await self._by_name(STAT, self._stat_group, names)
 
     async def delete_many(self, names: Sequence[str]) -> list[DeleteOutcome]:
         """See `Backend.delete_many`."""
-        return await self._by_name(_DELETE, self._delete, names)
+        return await self._by_name(DELETE, self._delete_group, names)
 
     async def list_names(self, prefix: str = "") -> AsyncIterator[StoredName]:
         """See `Backend.list_names`."""
-        pages: list[Iterator[list[StoredName]]] = []
+        pages: list[Generator[list[StoredName], ClientT | None, None]] = []
 
         def next_page(client: ClientT) -> list[StoredName] | None:
-            if not pages:
+            try:
+                if pages:
+                    return pages[0].send(client)
                 pages.append(self._list(client, prefix))
-            return next(pages[0], None)
+                return next(pages[0])
+            except StopIteration:
+                return None
 
         while True:
             try:
@@ -211,7 +233,7 @@ class ThreadedBackend(Backend, Generic[ClientT]):
             except TieredKVError:
                 raise
             except Exception as error:  # noqa: BLE001 - mapped
-                raise self._map_error("list", error) from None
+                raise self._mapped("list", error) from None
             if page is None:
                 return
             for entry in page:
@@ -221,19 +243,36 @@ class ThreadedBackend(Backend, Generic[ClientT]):
 
     async def _by_name(
         self,
-        operation: _Operation[OutcomeT],
-        handle: Callable[[ClientT, str], OutcomeT],
+        operation: Operation[OutcomeT],
+        handle_group: Callable[[ClientT, Sequence[str]], Sequence[OutcomeT]],
         names: Sequence[str],
     ) -> list[OutcomeT]:
-        def handle_group(client: ClientT, group: Sequence[str]) -> list[OutcomeT]:
-            return [self._guard(operation, handle, client, name) for name in group]
-
         outcomes: list[OutcomeT | None] = [None] * len(names)
         jobs = [
-            self._job(handle_group, names, range(len(names))[at : at + NAMES_PER_JOB], outcomes)
-            for at in range(0, len(names), NAMES_PER_JOB)
+            self._job(handle_group, names, places[at : at + NAMES_PER_JOB], outcomes)
+            for places in self._grouped(range(len(names)), names.__getitem__)
+            for at in range(0, len(places), NAMES_PER_JOB)
         ]
         return await self._settle(operation, jobs, outcomes)
+
+    def _grouped(
+        self, places: Sequence[int], name_at: Callable[[int], str]
+    ) -> Iterable[Sequence[int]]:
+        """Return places by what their names may share a job with, in order."""
+        if not self.has_groups:
+            return (places,) if places else ()
+        groups: dict[int, list[int]] = {}
+        for place in places:
+            groups.setdefault(self._group_of(name_at(place)), []).append(place)
+        return groups.values()
+
+    def _planned(
+        self, requests: Sequence[ReadRequest] | Sequence[WriteRequest], places: Sequence[int]
+    ) -> Iterator[Sequence[int]]:
+        """Yield places in jobs: what may share one, of about `job_bytes`, large values alone."""
+        for group in self._grouped(places, lambda place: requests[place].name):
+            sizes = [requests[place].nbytes for place in group]
+            yield from _grouped_by_bytes(group, sizes, self.job_bytes, self.alone_bytes)
 
     def _job(
         self,
@@ -253,14 +292,14 @@ class ThreadedBackend(Backend, Generic[ClientT]):
 
     async def _settle(
         self,
-        operation: _Operation[OutcomeT],
+        operation: Operation[OutcomeT],
         jobs: Iterable[Callable[[ClientT], None]],
         outcomes: list[OutcomeT | None],
     ) -> list[OutcomeT]:
         """Run jobs, which fill `outcomes`, and fill what they leave."""
         error: TieredKVError
         try:
-            await self._workers.run_all(jobs)
+            await self._workers.run_all(jobs, operation.priority)
             error = TierUnavailableError(self.name, operation.name, "its worker ended early")
         except (StoreClosedError, WrongLoopError):
             raise
@@ -270,7 +309,7 @@ class ThreadedBackend(Backend, Generic[ClientT]):
 
     def _guard(
         self,
-        operation: _Operation[OutcomeT],
+        operation: Operation[OutcomeT],
         handle: Callable[[ClientT, RequestT], OutcomeT],
         client: ClientT,
         request: RequestT,
@@ -287,13 +326,13 @@ class ThreadedBackend(Backend, Generic[ClientT]):
 
 
 def _grouped_by_bytes(
-    places: Sequence[int], sizes: Sequence[int], job_bytes: int
+    places: Sequence[int], sizes: Sequence[int], job_bytes: int, alone_bytes: int
 ) -> Iterator[list[int]]:
     """Yield groups of places whose values have about `job_bytes` together, large ones alone."""
     group: list[int] = []
     group_bytes = 0
     for place, nbytes in zip(places, sizes, strict=True):
-        if nbytes >= job_bytes:
+        if nbytes >= alone_bytes:
             yield [place]
             continue
         group.append(place)

@@ -40,6 +40,7 @@ from tieredkv.pool.allocator import Allocator
 __all__ = ["Arena", "Entry"]
 
 _MAX_CACHED_TYPES: Final = 1024
+_PREFAULTED_BYTES: Final = 64 * 1024 * 1024  # at a time
 
 
 def _nothing_parked(entry: Entry) -> None:
@@ -177,6 +178,12 @@ class Arena:
     def held_blocks(self) -> int:
         """Blocks whose users are gone while a view of theirs lives on."""
         return len(self._held)
+
+    def prefault(self) -> None:
+        """Touch all of the region, before it is used; from any thread, and others run meanwhile."""
+        address = _address(memoryview(self._region))
+        for at in range(0, self.capacity_bytes, _PREFAULTED_BYTES):
+            ctypes.memset(address + at, 0, min(_PREFAULTED_BYTES, self.capacity_bytes - at))
 
     def block_bytes(self, nbytes: int) -> int:
         """Return the memory that a payload of this size takes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Final
 
 import attrs
@@ -173,7 +173,9 @@ class MemoryBackend(ThreadedBackend[MemoryMedium]):
         existed = client.delete(name)
         return DeleteOutcome(DeleteStatus.DELETED if existed else DeleteStatus.ABSENT)
 
-    def _list(self, client: MemoryMedium, prefix: str) -> Iterator[list[StoredName]]:
+    def _list(
+        self, client: MemoryMedium, prefix: str
+    ) -> Generator[list[StoredName], MemoryMedium | None, None]:
         names = client.names(prefix)
         for at in range(0, len(names), _PAGE_NAMES):
             page = names[at : at + _PAGE_NAMES]

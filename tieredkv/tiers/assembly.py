@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import attrs
 
+from tieredkv.backends._workers import Workers
 from tieredkv.observe import L1Stats, StoreStats
+from tieredkv.pool.arena import Arena
 from tieredkv.results import DeleteOutcome, DeleteStatus, FlushReport
 from tieredkv.tasks import Detached
 from tieredkv.tiers.chain import Chain
@@ -17,6 +21,8 @@ from tieredkv.tiers.inflight import InFlight, Load
 from tieredkv.tiers.lookups import Lookups
 from tieredkv.tiers.memory import MemoryTier
 from tieredkv.tiers.pacing import Pacer
+from tieredkv.tiers.pins import Pins
+from tieredkv.tiers.prefetch import Prefetch
 from tieredkv.tiers.puts import Puts
 from tieredkv.tiers.reads import Reads
 from tieredkv.tiers.tier import Tier
@@ -25,12 +31,15 @@ from tieredkv.tiers.writes import Writes
 if TYPE_CHECKING:
     from tieredkv.backends.base import Backend
     from tieredkv.config import L1Config, WriteThrough
+    from tieredkv.keys import Tenant
     from tieredkv.observe import Listeners
     from tieredkv.tiers.framing import Framing
 
 __all__ = ["Assembly"]
 
 _log: Final = logging.getLogger(__name__)
+
+_CLEARED_TOGETHER: Final = 1000
 
 
 class Assembly:
@@ -43,6 +52,8 @@ class Assembly:
         reads: The read side.
         puts: The write side.
         lookups: Questions about what is there.
+        pins: What look-ups hold.
+        prefetch: Loading ahead of need.
     """
 
     def __init__(
@@ -55,9 +66,11 @@ class Assembly:
         policy: WriteThrough,
         max_pending_bytes: int,
     ) -> None:
+        self._prefault = l1.prefault
         self.l1: MemoryTier = MemoryTier(l1, listeners, room_bytes=framing.room_bytes)
         self.tiers: list[Tier] = [Tier(backend) for backend in backends]
         self.pacer: Pacer = Pacer()
+        self.pins: Pins = Pins(self.l1)
         self._detached = Detached()
         self._inflight = InFlight()
         self._writes = Writes(
@@ -74,19 +87,60 @@ class Assembly:
             framing,
             drop_corrupt=self._drop_corrupt,
             settle=self._settle,
+            pending=self._writes.latest,
+            pacer=self.pacer,
+            make_room=self.pins.drop_lapsed,
         )
         self.reads: Reads = Reads(self.l1, chain, self._inflight, self._detached, self.pacer)
         self.puts: Puts = Puts(self.l1, self._writes, self._inflight, self.pacer)
-        self.lookups: Lookups = Lookups(self.l1, self.tiers, framing)
+        self.lookups: Lookups = Lookups(self.l1, self.tiers, framing, self._writes.latest)
+
+        self.prefetch: Prefetch = Prefetch(self.l1, self.lookups, self.reads)
+
+    async def prepare(self) -> None:
+        """Make L1's memory ready, before any value is in it."""
+        self.l1.warn_of_limits()
+        if self._prefault:
+            arena = self.l1.arena
+            workers = Workers("L1", num_workers=1, connect=lambda: arena, disconnect=lambda _: None)
+            workers.open()
+            await workers.run(Arena.prefault)
+            await workers.aclose()
+
+    async def clear(self, tier: str, tenant: Tenant, *, dry_run: bool) -> int:
+        """Remove all values of one tier, or of one tenant there; return how many that are.
+
+        Raises:
+            TierError: The tier could not be listed to the end; nothing was removed.
+        """
+        names = [name async for name in self.lookups.names(tier, "", tenant)]
+        if dry_run:
+            return len(names)
+        if tier == self.l1.name:
+            return sum(self.l1.discard(name) for name in names if name not in self.pins)
+        writer = next(writer for writer in self._writes.writers if writer.tier.name == tier)
+        removed = 0
+        for at in range(0, len(names), _CLEARED_TOGETHER):
+            some = [name for name in names[at : at + _CLEARED_TOGETHER] if name not in self.pins]
+            with self._inflight.changing(some), self.pins.kept_away(some):
+                (outcomes,) = await self._detached.gather([partial(writer.delete_many, some)])
+            removed += sum(outcome.status is DeleteStatus.DELETED for outcome in outcomes)
+        return removed
 
     async def delete_many(self, names: Sequence[str]) -> dict[str, dict[str, DeleteOutcome]]:
         """Delete distinct names everywhere; returns name → tier → outcome.
 
-        From L1 at once, from each L2 tier in order with the writes of the same key. A caller that
-        is cancelled leaves the deletes to run their course.
+        From L1 at once, from each L2 tier in order with the writes of the same key. A pinned name
+        stays everywhere. A caller that is cancelled leaves the deletes to run their course.
         """
-        outcomes: dict[str, dict[str, DeleteOutcome]] = {}
-        with self._inflight.changing(names):
+        pinned = DeleteOutcome(DeleteStatus.PINNED)
+        everywhere = [self.l1.name, *(tier.name for tier in self.tiers)]
+        outcomes: dict[str, dict[str, DeleteOutcome]] = {
+            name: dict.fromkeys(everywhere, pinned) for name in names if name in self.pins
+        }
+        names = [name for name in names if name not in outcomes]
+        with self._inflight.changing(names), self.pins.kept_away(names):
+            self._writes.forget(names)
             for name in names:
                 gone = self.l1.discard(name)
                 status = DeleteStatus.DELETED if gone else DeleteStatus.ABSENT
@@ -120,9 +174,38 @@ class Assembly:
             self.l1.clear()
         return report
 
+    async def status(self) -> dict[str, Any]:
+        """Return what works and what does not, as `TieredStore.status` does."""
+        answers = await self._detached.gather([tier.status for tier in self.tiers])
+        tiers = {
+            writer.tier.name: {
+                **answer,
+                "pending_writes": len(writer.pending),
+                "pending_bytes": writer.pending_bytes,
+            }
+            for writer, answer in zip(self._writes.writers, answers, strict=True)
+        }
+        stats, now = self.stats(), time.monotonic()
+        return {
+            "is_healthy": all(answer["is_healthy"] for answer in answers),
+            "l1": {**attrs.asdict(stats.l1), "blocks_held_by_views": stats.blocks_held_by_views},
+            "tiers": tiers,
+            "loads_in_flight": stats.loads_in_flight,
+            "pins": [
+                {
+                    "owner": pin.owner,
+                    "keys": len(pin.names),
+                    "age_s": now - pin.since,
+                    "lapses_in_s": pin.until - now,
+                }
+                for pin in self.pins
+            ],
+        }
+
     def stats(self) -> StoreStats:
         """Return the figures of this moment."""
         l1, arena = self.l1, self.l1.arena
+        self.pins.drop_lapsed()
         l1.settle()
         return StoreStats(
             l1=L1Stats(
@@ -135,6 +218,7 @@ class Assembly:
                 hit_bytes=l1.hit_bytes,
                 evicted=l1.evicted,
                 leases=len(l1.leases),
+                usage_bytes=dict(l1.usage_bytes),
             ),
             tiers={tier.name: tier.counts.copy() for tier in self.tiers},
             blocks_held_by_views=arena.held_blocks,
@@ -152,6 +236,7 @@ class Assembly:
         writer = next(writer for writer in self._writes.writers if writer.tier is tier)
 
         async def drop(names: Sequence[str]) -> None:
-            await writer.delete_many(names)
+            if name not in writer.pending:  # else the copy is being replaced
+                await writer.delete_many(names)
 
         self._detached.spawn(drop, (name,))

@@ -8,6 +8,7 @@
 What can go wrong, and what the caller gets:
 
 =============================================  ================================================
+its write is pending, and L1 does not hold it  the value that is being written
 absent, foreign, expired, or changed in size   next tier, then MISS
 between look-up and read, twice
 tier down, late, or in error                   next tier, then UNKNOWN
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from tieredkv.errors import OutOfMemoryError, SizeMismatchError, TieredKVError
-from tieredkv.frames import TRAILER_BYTES
+from tieredkv.frames import TRAILER_BYTES, now_ms
 from tieredkv.results import GetStatus, ReadOutcome
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from tieredkv.tiers.framing import Check, Framing
     from tieredkv.tiers.inflight import Load
     from tieredkv.tiers.memory import MemoryTier
+    from tieredkv.tiers.pacing import Pacer
     from tieredkv.tiers.tier import Tier
 
 __all__ = ["Chain", "Wanted"]
@@ -69,6 +71,9 @@ class Chain:
         *,
         drop_corrupt: Callable[[Tier, str], None],
         settle: Callable[[Load], None],
+        pending: Callable[[str], Entry | None],
+        pacer: Pacer,
+        make_room: Callable[[], None],
     ) -> None:
         """Compose.
 
@@ -78,12 +83,18 @@ class Chain:
             framing: How values are stored.
             drop_corrupt: Called with the tier and name of a copy that failed its check.
             settle: Called with each load as soon as its outcome is known; may be called again.
+            pending: Called with a name; returns its value if some tier may hold an older one.
+            pacer: When to give way to other tasks.
+            make_room: Called before memory is needed.
         """
         self._tiers = tiers
         self._l1 = l1
         self._framing = framing
         self._drop_corrupt = drop_corrupt
         self._settle = settle
+        self._pending = pending
+        self._pacer = pacer
+        self._make_room = make_room
         self._batch_bytes = l1.arena.capacity_bytes // _READS_SHARE_OF_L1
 
     async def load(self, missing: Sequence[Wanted]) -> None:
@@ -93,6 +104,8 @@ class Chain:
         touches those any more.
         """
         try:
+            self._make_room()
+            missing = [wanted for wanted in missing if not await self._from_pending(wanted)]
             for tier in self._tiers:
                 if not missing:
                     break
@@ -100,6 +113,26 @@ class Chain:
         finally:  # also when the event loop ends: nobody waits for ever
             for wanted in missing:
                 self._settle(wanted.load)
+
+    async def _from_pending(self, wanted: Wanted) -> bool:
+        """Answer with the value that is being written, if there is one."""
+        load = wanted.load
+        entry = self._pending(load.name)
+        if entry is None:
+            return False
+        if entry.expires_ms and entry.expires_ms <= now_ms():
+            load.note(self._l1.name, GetStatus.MISS, None)
+        elif load.size not in (None, entry.nbytes):
+            error = SizeMismatchError(entry.nbytes, load.size or 0)
+            load.note(self._l1.name, GetStatus.REJECTED, error)
+        else:
+            entry.users += 1
+            load.entry = entry
+            if wanted.out is not None:
+                await self._pacer.copy(wanted.out, self._l1.arena.view(entry))
+            load.note(self._l1.name, GetStatus.HIT, None)
+        self._settle(load)
+        return True
 
     async def _load_from(self, tier: Tier, missing: Sequence[Wanted]) -> list[Wanted]:
         """Ask one tier; return what still has no value."""
@@ -214,7 +247,8 @@ class Chain:
             if entry is None:
                 status, error = GetStatus.REJECTED, OutOfMemoryError(wanted.nbytes)
         if entry is not None and status is GetStatus.HIT:
-            entry.generation, entry.expires_ms = check.generation, check.expires_ms
+            entry.generation = check.generation
+            entry.expires_ms = self._l1.promoted_until(check.expires_ms)
             load.entry = entry
             if load.current:
                 self._l1.admit(entry)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tieredkv.errors import KeyFormatError
+from tieredkv.frames import now_ms
 from tieredkv.keys import ALL, Key, Tenant, key_of, tenant_of
 from tieredkv.results import GetStatus, StatResult, ValueInfo, merge_reads
 
 if TYPE_CHECKING:
+    from tieredkv.pool.arena import Entry
     from tieredkv.tiers.framing import Framing
     from tieredkv.tiers.memory import MemoryTier
     from tieredkv.tiers.tier import Tier
@@ -20,8 +22,16 @@ __all__ = ["Lookups"]
 class Lookups:
     """Looks names up in all tiers of one store."""
 
-    def __init__(self, l1: MemoryTier, tiers: Sequence[Tier], framing: Framing) -> None:
+    def __init__(
+        self,
+        l1: MemoryTier,
+        tiers: Sequence[Tier],
+        framing: Framing,
+        pending: Callable[[str], Entry | None],
+    ) -> None:
+        """Compose; `pending` returns a name's value if some tier may hold an older one."""
         self._l1 = l1
+        self._pending = pending
         self._tiers = tiers
         self._framing = framing
 
@@ -31,15 +41,18 @@ class Lookups:
         An L2 tier answers for what is stored under the name, which it does not read.
         """
         results: dict[str, StatResult] = {}
+        settled: set[str] = set()
         for key, name in zip(keys, names, strict=True):
-            entry = self._l1.peek(name)
+            results[name] = StatResult(key, GetStatus.MISS)
+            entry = self._l1.peek(name) or self._pending(name)
             if entry is None:
-                results[name] = StatResult(key, GetStatus.MISS)
-            else:
+                continue
+            settled.add(name)
+            if not entry.expires_ms or entry.expires_ms > now_ms():
                 info = ValueInfo(entry.nbytes, self._l1.name)
                 results[name] = StatResult(key, GetStatus.HIT, info, self._l1.name)
         for tier in self._tiers:
-            left = [name for name, result in results.items() if result.status is not GetStatus.HIT]
+            left = [name for name in results if name not in settled]
             outcomes = await tier.stat_many(left)
             for name, outcome in zip(left, outcomes, strict=True):
                 status, nbytes = outcome.status, None
@@ -50,6 +63,8 @@ class Lookups:
                 if merge_reads((before.status, status)) is not before.status:
                     found = None if nbytes is None else ValueInfo(nbytes, tier.name)
                     results[name] = StatResult(before.key, status, found, tier.name, outcome.error)
+                if status is GetStatus.HIT:
+                    settled.add(name)
         return [results[name] for name in names]
 
     async def keys(self, tier: str, prefix: str, tenant: Tenant) -> AsyncIterator[Key]:

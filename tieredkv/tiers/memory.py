@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -11,6 +12,7 @@ from tieredkv.keys import tenant_of
 from tieredkv.pool.arena import Arena, Entry
 from tieredkv.pool.eviction import make_policy
 from tieredkv.pool.lease import LeaseBook, MemoryObject
+from tieredkv.pool.limits import memory_limits
 from tieredkv.tiers.buffers import flat_target
 from tieredkv.tiers.order import Order
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from tieredkv.observe import Listeners
 
 __all__ = ["MemoryTier"]
+
+_log: Final = logging.getLogger(__name__)
 
 _MEMORY_WAIT_S: Final = 1.0
 _MEMORY_POLL_S: Final = 0.005
@@ -59,6 +63,7 @@ class MemoryTier:
             memory=None if config.buffer is None else flat_target(config.buffer),
             unpark=self._order.unpark,
         )
+        self._max_age_ms = None if config.max_age_s is None else round(config.max_age_s * 1000)
         self.leases: LeaseBook = LeaseBook(config.lease_warn_s)
         largest_block = max(self.arena.capacity_bytes, self.arena.overflow_bytes)
         self.largest_bytes: int = largest_block - room_bytes
@@ -208,6 +213,13 @@ class MemoryTier:
             self._listeners.emit("stored", self.name, (entry.name,), (entry.nbytes,))
         return True
 
+    def promoted_until(self, expires_ms: int) -> int:
+        """Return when a copy that L2 brings now ceases to count, in Unix ms, 0 for never."""
+        if self._max_age_ms is None:
+            return expires_ms
+        aged_ms = now_ms() + self._max_age_ms
+        return min(expires_ms, aged_ms) if expires_ms else aged_ms
+
     def discard(self, name: str) -> bool:
         """Remove a value from the index; its readers keep their bytes. False if there was none."""
         entry = self._index.get(name)
@@ -219,12 +231,27 @@ class MemoryTier:
         self._listeners.emit("deleted", self.name, (name,), (nbytes,))
         return True
 
+    def warn_of_limits(self) -> None:
+        """Log whether the system has less memory than the tier may come to use."""
+        wanted = self.arena.capacity_bytes + self.arena.overflow_bytes
+        for limit, limit_bytes in memory_limits().items():
+            if wanted > limit_bytes:
+                _log.warning(
+                    "L1 may use %d bytes (capacity %d, overflow %d), but %s is %d: the system may "
+                    "end the process; lower the capacity",
+                    wanted,
+                    self.arena.capacity_bytes,
+                    self.arena.overflow_bytes,
+                    limit,
+                    limit_bytes,
+                )
+
     def names(self) -> list[str]:
         """Return the wire names of all resident values."""
         return list(self._index)
 
     def clear(self) -> None:
-        """Remove all values."""
+        """Remove all values; those that are in use keep their memory until that ends."""
         for name in self.names():
             self.discard(name)
 

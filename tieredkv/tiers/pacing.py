@@ -40,7 +40,7 @@ class Pacer:
         """Copy bytes in slices of 1 MiB, giving way after each 4 MiB."""
         nbytes = source.nbytes
         if nbytes <= _SLICE_BYTES and self.spent < BUDGET_BYTES:
-            target[:] = source
+            target[:nbytes] = source
             self.spent += nbytes
             return
         for at in range(0, nbytes, _SLICE_BYTES):

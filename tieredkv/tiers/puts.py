@@ -88,16 +88,19 @@ class Puts:
         return PutOutcomes(admitted, {l1.name: _STORED if admitted else _IN_OVERFLOW})
 
     async def put_many(self, values: Sequence[NewValue]) -> list[PutOutcomes]:
-        """Store values; one outcome a value, in order.
+        """Store values, the last first; one outcome a value, in the order given.
 
-        A caller that is cancelled leaves what has begun to run its course.
+        The values of a request form a chain, of which the head is worth most: when it comes in
+        last, the tail makes room for it. A caller that is cancelled leaves what has begun to run
+        its course.
         """
+        backwards = len({value.name for value in values}) == len(values)  # else the last put wins
         puts: list[Put | str] = []  # or why there is none
         ready: list[Put] = []
         ready_bytes = 0
         with ExitStack() as barred:
             try:
-                for value in values:
+                for value in reversed(values) if backwards else values:
                     nbytes = value.source.nbytes
                     entry = self._l1.reserve(value.name, nbytes)
                     if entry is None or ready_bytes >= _SUBMIT_BYTES:
@@ -114,6 +117,8 @@ class Puts:
                     await self._pacer.copy(self._l1.arena.fresh(entry), value.source)
                     self._commit(put, value.expires_ms, barred)
                     puts.append(put)
+                    if not self._writes.writers:  # nobody is going to read it
+                        await self._submit(ready)
                 await self._submit(ready)
             finally:
                 for put in ready:  # not submitted: the caller was cancelled
@@ -121,6 +126,8 @@ class Puts:
             for waiting in puts:
                 if not isinstance(waiting, str):
                     await waiting.wait()
+            if backwards:
+                puts.reverse()
             return [self._outcome(put) for put in puts]
 
     @asynccontextmanager

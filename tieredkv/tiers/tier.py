@@ -28,7 +28,7 @@ from tieredkv.results import (
 )
 
 if TYPE_CHECKING:
-    from tieredkv.backends.base import Backend, ReadRequest, WriteRequest
+    from tieredkv.backends.base import Backend, BackendStatus, ReadRequest, WriteRequest
 
 __all__ = ["Tier"]
 
@@ -46,13 +46,14 @@ class Tier:
         backend: The backend.
         name: Its name.
         counts: What it has answered.
+        failure: Why the last call failed; None if it did not.
     """
 
     def __init__(self, backend: Backend) -> None:
         self.backend: Backend = backend
         self.name: str = backend.name
         self.counts: Counts = Counts()
-        self._failing = False
+        self.failure: TieredKVError | None = None
 
     async def read_many(
         self, requests: Sequence[ReadRequest], *, shielded: bool = False
@@ -96,6 +97,23 @@ class Tier:
             names,
             lambda error: DeleteOutcome(DeleteStatus.UNKNOWN, error),
         )
+
+    async def status(self) -> dict[str, Any]:
+        """Return whether it works, by its last call and by its own word, and its own figures."""
+        said: BackendStatus | None = None
+        reason = ""
+        with anyio.move_on_after(self.backend.deadline_s):
+            try:
+                said = await self.backend.status()
+            except Exception as raised:  # noqa: BLE001 - a third party's backend
+                reason = f"status: {type(raised).__name__}: {raised}"
+        if said is None:
+            reason = reason or f"status: no answer within {self.backend.deadline_s} s"
+        elif not said.is_healthy:
+            reason = said.reason
+        reason = str(self.failure) if self.failure is not None else reason
+        details = dict(said.details) if said is not None else {}
+        return {"is_healthy": not reason, "reason": reason, "details": details}
 
     async def aclose(self) -> None:
         """Close the backend; what it raises is logged."""
@@ -142,9 +160,9 @@ class Tier:
     def _watch(self, operation: str, outcomes: Sequence[OutcomeT]) -> None:
         """Log once when the tier begins to fail, and once when it answers again."""
         error = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
-        failing = isinstance(error, TierError)
-        if failing and not self._failing:
-            _log.warning("tier %s is failing: %s", self.name, error)
-        elif self._failing and not failing:
+        failure = error if isinstance(error, TierError) else None
+        if failure is not None and self.failure is None:
+            _log.warning("tier %s is failing: %s", self.name, failure)
+        elif self.failure is not None and failure is None:
             _log.info("tier %s answers again: %s", self.name, operation)
-        self._failing = failing
+        self.failure = failure

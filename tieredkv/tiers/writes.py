@@ -4,6 +4,9 @@ A put hands its entry to every tier and waits until the policy's requirement is 
 any more; what still runs then is PENDING and goes on in detached tasks. Until a write has its final
 outcome it is a user of the entry, so the entry is not evicted. In each tier the writes of one key
 go one after another, and of those that queue up only the last is done: the last put wins.
+
+Until then some tier may hold an older value. So where L1 does not hold the latest one (it went
+through the overflow, or was cleared), readers get it from the pending write: `Writes.latest`.
 """
 
 from __future__ import annotations
@@ -52,6 +55,11 @@ class Put:
         self.outcomes: dict[str, WriteOutcome] = dict.fromkeys(tiers, _PENDING)
         self._require = policy.require
         self._settled = anyio.Event() if self.outcomes else None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a tier has yet to answer."""
+        return any(outcome.status is PutStatus.PENDING for outcome in self.outcomes.values())
 
     @property
     def met(self) -> bool:
@@ -175,6 +183,7 @@ class TierWriter:
 
     def _finish(self, put: Put, outcome: WriteOutcome) -> None:
         put.finish(self.tier.name, outcome)
+        self._writes.settle(put)
         self.pending_bytes -= put.entry.nbytes
         self._writes.arena.drop(put.entry)
         self._writes.wake()
@@ -207,6 +216,7 @@ class Writes:
         self._policy = policy
         # Each tier has its share, so that one that hangs does not take the others' room.
         self._share_bytes = max_pending_bytes // max(len(tiers), 1)
+        self._latest: dict[str, Put] = {}  # those with a pending write
         self._changed = anyio.Event()
 
     def put(self, entry: Entry, ttl_s: float | None) -> Put:
@@ -234,6 +244,8 @@ class Writes:
             if not self._enough(takers, able):
                 start()
                 takers = await self._wait_for_room(put, able)
+            if takers:
+                self._latest[put.entry.name] = put
             for writer in self.writers:
                 if writer in takers:
                     writer.accept(put)
@@ -243,6 +255,21 @@ class Writes:
                     writer.tier.counts.count("write", reason)
                     put.finish(writer.tier.name, WriteOutcome(PutStatus.SKIPPED, reason))
         start()
+
+    def latest(self, name: str) -> Entry | None:
+        """Return the last value put under a name if some tier may still hold an older one."""
+        put = self._latest.get(name)
+        return None if put is None else put.entry
+
+    def settle(self, put: Put) -> None:
+        """Let readers ask the tiers again, if the outcomes of this put are final."""
+        if self._latest.get(put.entry.name) is put and not put.is_pending:
+            del self._latest[put.entry.name]
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Note that names are deleted: what is pending is no longer their value."""
+        for name in names:
+            self._latest.pop(name, None)
 
     async def flush(self) -> None:
         """Wait until no write is pending."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import unicodedata
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -98,7 +98,9 @@ class CutsLongNames(_Renames):
 
 @caught_by("test_a_listing_has_every_name_once_with_its_size")
 class TakesPrefixesForPatterns(MemoryBackend):
-    def _list(self, client: MemoryMedium, prefix: str) -> Iterator[list[StoredName]]:
+    def _list(
+        self, client: MemoryMedium, prefix: str
+    ) -> Generator[list[StoredName], MemoryMedium | None, None]:
         for page in super()._list(client, ""):
             yield [entry for entry in page if fnmatch.fnmatchcase(entry.name, f"{prefix}*")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -206,15 +206,24 @@ class DiskBackend(ThreadedBackend[Volume]):
         client.open()
 
     def _read(self, client: Volume, request: ReadRequest) -> ReadOutcome:
-        try:
-            other_size = client.read(request)
-        except FileNotFoundError:
-            self._succeeded("read")
-            return _MISS
-        if other_size is not None:
-            return size_mismatch(other_size, request.nbytes)
+        return self._read_group(client, [request])[0]
+
+    def _read_group(self, client: Volume, requests: Sequence[ReadRequest]) -> list[ReadOutcome]:
+        results = client.read_many(requests)
+        return [self._answer(*of) for of in zip(requests, results, strict=True)]
+
+    def _answer(self, request: ReadRequest, result: int | BaseException | None) -> ReadOutcome:
+        if isinstance(result, int):
+            return size_mismatch(result, request.nbytes)
+        if isinstance(result, BaseException) and not isinstance(result, FileNotFoundError):
+            return ReadOutcome(GetStatus.UNKNOWN, self._mapped("read", result))
         self._succeeded("read")
-        status = request.check.result()
+        if result is not None:
+            return _MISS
+        try:
+            status = request.check.result()
+        except BaseException as error:  # noqa: BLE001 - mapped; a worker outlives any request
+            return ReadOutcome(GetStatus.UNKNOWN, self._mapped("read", error))
         return _HIT if status is GetStatus.HIT else ReadOutcome(status)
 
     def _write(self, client: Volume, request: WriteRequest) -> WriteOutcome:
@@ -238,7 +247,9 @@ class DiskBackend(ThreadedBackend[Volume]):
         self._succeeded("delete")
         return DeleteOutcome(DeleteStatus.DELETED)
 
-    def _list(self, client: Volume, prefix: str) -> Iterator[list[StoredName]]:
+    def _list(
+        self, client: Volume, prefix: str
+    ) -> Generator[list[StoredName], Volume | None, None]:
         for page in client.names():
             yield [StoredName(name, nbytes) for name, nbytes in page if name.startswith(prefix)]
 

@@ -143,14 +143,12 @@ class Files:
         Raises:
             OSError: It did not get it; what had the name still has it.
         """
-        for tries_left in reversed(range(_PUBLISH_TRIES)):
+        for _ in range(_PUBLISH_TRIES - 1):
             try:
-                os.rename(temporary, path)
-                break
+                return os.rename(temporary, path)
             except FileNotFoundError:  # the first value of a shard, or a directory just removed
-                if not tries_left:
-                    raise
                 self._make_directories(os.path.dirname(path))
+        return os.rename(temporary, path)
 
     def settle(self, path: str) -> None:
         """Make a name that was just published survive a crash of the machine, if that is wanted.

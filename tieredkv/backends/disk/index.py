@@ -42,7 +42,7 @@ class Oldest(NamedTuple):
 
 def room_bytes(nbytes: int) -> int:
     """Return the room that a value takes: whole blocks, and at least one."""
-    return max(1, -(-nbytes // BLOCK_BYTES)) * BLOCK_BYTES
+    return -(-nbytes // BLOCK_BYTES) * BLOCK_BYTES or BLOCK_BYTES
 
 
 class Index:
@@ -68,9 +68,11 @@ class Index:
 
     def put(self, shard: int, file: str, nbytes: int) -> None:
         """Note that a value was written, in place of what had its name."""
-        self.forget(shard, file)
+        files = self._shards[shard]
+        if file in files:
+            self.forget(shard, file)
         room, used_us = room_bytes(nbytes), self._next_us()
-        self._shards[shard][file] = room // BLOCK_BYTES << _TIME_BITS | used_us
+        files[file] = room // BLOCK_BYTES << _TIME_BITS | used_us
         self._earliest[shard] = min(self._earliest[shard], used_us)
         self.count += 1
         self.room_bytes += room

@@ -22,9 +22,8 @@ OBJECTS: Final = "objects"
 SHARDS: Final = tuple(f"{shard:02x}" for shard in range(256))
 
 _SEGMENT_CHARS: Final = 200  # file systems take 255 bytes a segment
-_PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.@")
+_PLAIN: Final = b"abcdefghijklmnopqrstuvwxyz0123456789-_.@"
 _ENCODED: Final = tuple(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in range(256))
-_NEEDS_ENCODING: Final = re.compile(r"[^a-z0-9\-_.@]")
 _ESCAPE: Final = re.compile(rb"%([0-9a-f]{2})")
 
 
@@ -32,7 +31,7 @@ def place_of(name: str) -> tuple[int, str]:
     """Return a wire name's shard, by number, and its file, relative to that shard's directory."""
     raw = name.encode()
     file = name
-    if _NEEDS_ENCODING.search(name):
+    if raw.translate(None, _PLAIN):  # faster than a regular expression
         file = "".join([_ENCODED[byte] for byte in raw])
     if file.startswith("."):
         file = f"%2e{file[1:]}"

@@ -46,6 +46,7 @@ class Space:
         self._index = Index()
         self._coming_bytes = 0
         self._leaving_bytes = 0
+        self._waiting = 0
         self._stripes = tuple(threading.Lock() for _ in SHARDS)
 
     @property
@@ -75,7 +76,7 @@ class Space:
         with self._lock:
             if self._capacity_bytes is not None:
                 while self._coming_bytes and self._coming_bytes + room > self._capacity_bytes:
-                    self._changed.wait()
+                    self._wait_for_change()
             self._coming_bytes += room
             if self._fits(self._leaving_bytes):
                 return
@@ -86,20 +87,20 @@ class Space:
             raise
         with self._lock:  # others' evictions wait for nobody, so this ends
             while self._leaving_bytes and not self._fits(self._leaving_bytes):
-                self._changed.wait()
+                self._wait_for_change()
 
     def commit(self, shard: int, file: str, nbytes: int) -> None:
         """Note that a value whose room was reserved has its name now; under the shard's stripe."""
         with self._lock:
             self._index.put(shard, file, nbytes)
             self._coming_bytes -= room_bytes(nbytes)
-            self._changed.notify_all()
+            self._tell_change()
 
     def cancel(self, nbytes: int) -> None:
         """Give reserved room back."""
         with self._lock:
             self._coming_bytes -= room_bytes(nbytes)
-            self._changed.notify_all()
+            self._tell_change()
 
     def touch(self, shard: int, file: str) -> bool:
         """Note that a value was read; return whether its file should say so, too."""
@@ -142,6 +143,17 @@ class Space:
             with self._lock:
                 self._index.replace(shard, found)
 
+    def _wait_for_change(self) -> None:
+        self._waiting += 1
+        try:
+            self._changed.wait()
+        finally:
+            self._waiting -= 1
+
+    def _tell_change(self) -> None:
+        if self._waiting:  # seldom; a call that wakes nobody costs as much as the rest of a commit
+            self._changed.notify_all()
+
     def _evict_oldest(self, *, even_if_it_fits: bool = False) -> int | None:
         """Remove the value that was not used for the longest time, if it has to go.
 
@@ -166,7 +178,7 @@ class Space:
         finally:
             with self._lock:
                 self._leaving_bytes -= leaving
-                self._changed.notify_all()
+                self._tell_change()
 
     def _fits(self, extra_bytes: int) -> bool:
         """Return whether what is there and coming fits, with so many bytes more; under the lock."""

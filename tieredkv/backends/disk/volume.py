@@ -15,7 +15,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tieredkv.backends.disk import locks
@@ -91,22 +91,30 @@ class Volume:
                 self._owner_lock = None
         self.files.temporaries.close()
 
-    def read(self, request: ReadRequest) -> int | None:
-        """Fill the request's buffers; if the value has another size, return that.
+    def read_many(self, requests: Sequence[ReadRequest]) -> list[int | BaseException | None]:
+        """Fill the requests' buffers.
 
-        Raises:
-            FileNotFoundError: No such value; the buffers are untouched.
-            OSError: It cannot be read.
+        After a call of the system a thread has to wait for the interpreter if another one has it.
+        So what else there is to do is done before and after all the calls, not between them.
+
+        Returns:
+            For each request: None if it is filled; the size of the value if that is another; or the
+            error: `FileNotFoundError` if there is no such value and the buffers are untouched.
         """
-        shard, file = place_of(request.name)
-        path = self.files.path(shard, file)
-        other_size = self.files.read(path, request.buffers, request.check.feed)
-        if other_size is None:
-            if self._space is None:
-                self.files.touch(path, older_than_s=_TOUCH_INTERVAL_S)
-            elif self._space.touch(shard, file):
-                self.files.touch(path)
-        return other_size
+        paths = [self._path_or_error(request.name) for request in requests]
+        results: list[int | BaseException | None] = []
+        for path, request in zip(paths, requests, strict=True):
+            try:
+                if isinstance(path, str):
+                    results.append(self.files.read(path, request.buffers, request.check.feed))
+                else:
+                    results.append(path)
+            except BaseException as error:  # noqa: BLE001 - of this request alone
+                results.append(error.with_traceback(None))  # its frames hold the buffers
+        for path, request, result in zip(paths, requests, results, strict=True):
+            if result is None and isinstance(path, str):
+                self._touch(request.name, path)
+        return results
 
     def write(self, name: str, value: memoryview) -> None:
         """Store a value in place of what the name held.
@@ -205,6 +213,18 @@ class Volume:
             figures["used_bytes"] = self._space.used_bytes
             figures["evicted"] = self._space.evicted
         return figures
+
+    def _path_or_error(self, name: str) -> str | UnicodeError:
+        try:
+            return self.files.path(*place_of(name))
+        except UnicodeError as error:
+            return error.with_traceback(None)
+
+    def _touch(self, name: str, path: str) -> None:
+        if (space := self._space) is None:
+            self.files.touch(path, older_than_s=_TOUCH_INTERVAL_S)
+        elif space.touch(*place_of(name)):
+            self.files.touch(path)
 
     def _prepare(self) -> None:
         self.files.prepare()

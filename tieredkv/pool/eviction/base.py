@@ -7,9 +7,8 @@ leave from its tail, and in every policy here what was noted last leaves last. A
 notes a request from its last chunk to its first, in three steps:
 
 1. `EvictionPolicy.access_chain` with the names that it held, head first;
-2. `EvictionPolicy.insert` for each new one, the last of the request first;
-3. `EvictionPolicy.refresh_chain` with the names of step 1, so that new chunks do not outlive those
-   that they hang on.
+2. `EvictionPolicy.insert` for each new one, the last of the request first where it can choose;
+3. `EvictionPolicy.refresh_chain` with all names, so that no chunk outlives those it hangs on.
 
 Names in use
 ------------

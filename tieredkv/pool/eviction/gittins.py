@@ -43,8 +43,8 @@ What was tried
 --------------
 On the public traces of LLM requests that ``benchmarks/simulate.py`` was checked with (two of chat,
 one of coding agents, one of retrieval; capacities 1 to 20 % of the distinct chunks), the mean of
-this policy's hits to Belady's is 71.4 %; ARC's 68.8, S3-FIFO's 68.1, LRU's 65.1. The constants were
-picked on these same traces, from the middle of where they matter little, so 71.4 is not a promise
+this policy's hits to Belady's is 71.3 %; ARC's 68.8, S3-FIFO's 68.1, LRU's 65.1. The constants were
+picked on these same traces, from the middle of where they matter little, so 71.3 is not a promise
 for others. Like LRU and ARC it gets nothing from a loop that is longer than the cache.
 
 Variants that did worse there, most first: ghosts that forget single names by chance and so tear

@@ -1,0 +1,205 @@
+"""What the Valkey backend costs beside a bare loop over the same client in one thread.
+
+The server is a real one on the loopback interface. A bare loop reads with the better of GET and
+MGET, straight into the memory, and writes with the better of SET and a pipeline of SETs, with the
+same expiry. Values are as `TieredStore` sends them: bare in "size", framed in "checksum", where the
+bare loop moves the payload only.
+"""
+
+from __future__ import annotations
+
+import mmap
+import random
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import anyio
+import attrs
+
+from benchmarks.runner import Options, Pass, Report, Subject, paired
+from tieredkv import ObjectKey
+from tieredkv.backends import ValkeyBackend
+from tieredkv.backends.base import ReadRequest, WriteRequest
+from tieredkv.config import KiB, MiB
+from tieredkv.frames import TRAILER_BYTES, FrameCheck, SizeCheck, seal
+from tieredkv.results import GetStatus, PutStatus
+from tieredkv.testing.valkey import ValkeyServer
+
+WORKERS: Final = 2
+TTL_S: Final = 3600
+_GROUP_BYTES: Final = 1 * MiB
+
+# payload bytes → values a batch; targets in "size" and "checksum" (None: none), reads and writes
+_BATCHES: Final = {1 * KiB: 256, 64 * KiB: 64, 1 * MiB: 32, 4 * MiB: 16, 10 * MiB: 8}
+_READ_TARGETS: Final[dict[int, tuple[float | None, float | None]]] = {
+    1 * KiB: (0.60, None),
+    64 * KiB: (0.85, 0.70),
+    1 * MiB: (1.0, 1.0),
+    4 * MiB: (1.0, 1.0),
+    10 * MiB: (1.0, 1.0),
+}
+_WRITE_TARGETS: Final[dict[int, tuple[float | None, float | None]]] = {
+    1 * KiB: (None, None),
+    64 * KiB: (0.92, 0.85),
+    1 * MiB: (0.92, 0.85),
+    4 * MiB: (0.92, 0.85),
+    10 * MiB: (0.92, 0.85),
+}
+_MODES: Final = ("size", "checksum")
+
+
+def run(options: Options) -> Iterator[Report]:
+    """Measure all of it, on asyncio."""
+    for nbytes, count in _BATCHES.items():
+        with ValkeyServer() as server:
+            batch = Batch(server, nbytes, 8 if options.quick else count)
+            try:
+                yield anyio.run(compare, options, batch, "read", _READ_TARGETS[nbytes])
+                yield anyio.run(compare, options, batch, "write", _WRITE_TARGETS[nbytes])
+            finally:
+                batch.client.close()
+
+
+class Batch:
+    """Values in memory, and how the backend and a bare loop move them."""
+
+    def __init__(self, server: ValkeyServer, nbytes: int, count: int) -> None:
+        import glide_sync
+
+        self.glide: Any = glide_sync
+        self.server = server
+        self.nbytes = nbytes
+        self.client: Any = glide_sync.GlideClient.create(
+            glide_sync.GlideClientConfiguration(
+                [glide_sync.NodeAddress("127.0.0.1", server.port)], request_timeout=10_000
+            )
+        )
+        self.expiry = glide_sync.ExpirySet(glide_sync.ExpiryType.SEC, TTL_S)
+        self.names = [ObjectKey("llama", 0, at.to_bytes(32)).wire_name for at in range(count)]
+        block_bytes = -(-(nbytes + TRAILER_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
+        memory = memoryview(mmap.mmap(-1, count * block_bytes))
+        memory[:] = random.Random(1).randbytes(block_bytes) * count
+        starts = range(0, count * block_bytes, block_bytes)
+        self.blocks = [memory[at : at + nbytes + TRAILER_BYTES] for at in starts]
+        self.payloads = [block[:nbytes] for block in self.blocks]
+        group = max(1, _GROUP_BYTES // nbytes)
+        self.groups = [slice(at, at + group) for at in range(0, count, group)]
+
+    def backend(self, mode: str) -> ValkeyBackend:
+        return ValkeyBackend(self.server.url, key_prefix=mode, num_workers=WORKERS, ttl_s=TTL_S)
+
+    def bare(self, operation: str) -> list[Subject]:
+        if operation == "read":
+            return [Subject("bare get", self.get), Subject("bare mget", self.mget)]
+        return [Subject("bare set", self.set), Subject("bare pipeline", self.pipeline)]
+
+    @property
+    def bare_names(self) -> list[str]:
+        return [f"size@{name}" for name in self.names]
+
+    def get(self) -> Pass:
+        began = time.perf_counter()
+        for key, payload in zip(self.bare_names, self.payloads, strict=True):
+            assert int(self.client.get(key, buffer=payload)) == self.nbytes
+        return Pass(len(self.names), time.perf_counter() - began)
+
+    def mget(self) -> Pass:
+        began = time.perf_counter()
+        keys = self.bare_names
+        for group in self.groups:
+            for size in self.client.mget(keys[group], buffers=self.payloads[group]):
+                assert int(size) == self.nbytes
+        return Pass(len(keys), time.perf_counter() - began)
+
+    def set(self) -> Pass:
+        began = time.perf_counter()
+        for name, payload in zip(self.names, self.payloads, strict=True):
+            self.client.set(f"bare@{name}", payload, expiry=self.expiry)
+        return Pass(len(self.names), time.perf_counter() - began)
+
+    def pipeline(self) -> Pass:
+        began = time.perf_counter()
+        for group in self.groups:
+            batch = self.glide.Batch(is_atomic=False)
+            for name, payload in zip(self.names[group], self.payloads[group], strict=True):
+                batch.set(f"bare@{name}", payload, expiry=self.expiry)
+            assert set(self.client.exec(batch, raise_on_error=True)) == {"OK"}
+        return Pass(len(self.names), time.perf_counter() - began)
+
+    async def read(self, backend: ValkeyBackend, mode: str) -> Pass:
+        began = time.perf_counter()
+        make = self._framed_read if mode == "checksum" else self._bare_read
+        outcomes = await backend.read_many([make(at) for at in range(len(self.names))])
+        seconds = time.perf_counter() - began
+        assert all(outcome.status is GetStatus.HIT for outcome in outcomes)
+        return Pass(len(outcomes), seconds)
+
+    async def write(self, backend: ValkeyBackend, mode: str) -> Pass:
+        began = time.perf_counter()
+        make = self._framed_write if mode == "checksum" else self._bare_write
+        outcomes = await backend.write_many([make(at) for at in range(len(self.names))])
+        seconds = time.perf_counter() - began
+        assert all(outcome.status is PutStatus.STORED for outcome in outcomes)
+        return Pass(len(outcomes), seconds)
+
+    def _bare_read(self, at: int) -> ReadRequest:
+        payload = self.payloads[at]
+        return ReadRequest(self.names[at], (payload,), SizeCheck(self.names[at], payload))
+
+    def _framed_read(self, at: int) -> ReadRequest:
+        block, name = self.blocks[at], self.names[at]
+        check = FrameCheck(name, block[: self.nbytes], block[self.nbytes :])
+        return ReadRequest(name, (block,), check)
+
+    def _bare_write(self, at: int) -> WriteRequest:
+        return WriteRequest(self.names[at], self.nbytes, self.payloads[at].toreadonly)
+
+    def _framed_write(self, at: int) -> WriteRequest:
+        name, block = self.names[at], self.blocks[at]
+
+        def sealed() -> memoryview:
+            seal(block, name, generation=1)
+            return block.toreadonly()
+
+        return WriteRequest(name, block.nbytes, sealed)
+
+
+async def compare(
+    options: Options,
+    batch: Batch,
+    operation: str,
+    targets: Sequence[float | None],
+) -> Report:
+    """Measure batches in both modes; the better of two bare loops, by its median, is the base."""
+    backends = [batch.backend(mode) for mode in _MODES]
+    move = batch.read if operation == "read" else batch.write
+    try:
+        for backend, mode in zip(backends, _MODES, strict=True):
+            await backend.open()
+            await batch.write(backend, mode)
+        moves = [partial(move, *of) for of in zip(backends, _MODES, strict=True)]
+        bare = batch.bare(operation)
+        subjects = [*bare, *(Subject(*of) for of in zip(_MODES, moves, strict=True))]
+        subjects = [attrs.evolve(subject, nbytes=batch.nbytes) for subject in subjects]
+        result = await paired(subjects, rounds=options.rounds_or(41), warmup=2)
+    finally:
+        for backend in backends:
+            await backend.aclose()
+    rows = result.rows()
+    base = min(rows[: len(bare)], key=lambda row: row.median_s).name
+    size = f"{batch.nbytes // MiB} MiB" if batch.nbytes >= MiB else f"{batch.nbytes // KiB} KiB"
+    return Report(
+        f"Valkey: {operation} of {len(batch.names)} x {size}, {WORKERS} workers",
+        rows,
+        [
+            result.ratio(mode, base, at_least=target, speed=True)
+            for mode, target in zip(_MODES, targets, strict=True)
+        ],
+    )
+
+
+if __name__ == "__main__":
+    for report in run(Options()):
+        print(report.table(), flush=True)

@@ -1,0 +1,377 @@
+"""A state machine over a store of L1 and two tiers, both of which fail on schedule.
+
+The oracle knows, for each key, what a read may bring. It shares nothing with the store:
+
+- a put or delete that no fault met leaves one answer: the new value, or none;
+- one that met a fault, or was cancelled, adds its answer to those before, since each tier may have
+  taken it or not;
+- a late write adds its value when it lands;
+- a copy that was damaged may be dropped, so nothing may be found.
+
+Every lease held across steps is compared with what it was at first.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import anyio
+from anyio.from_thread import start_blocking_portal
+from anyio.lowlevel import checkpoint
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.store.inside import inside
+from tieredkv import (
+    DeleteStatus,
+    GetResult,
+    GetResults,
+    GetStatus,
+    L1Config,
+    MemoryObject,
+    PutResult,
+    PutStatus,
+    TieredStore,
+)
+from tieredkv.backends import Backend, DiskBackend
+from tieredkv.config import KiB, MiB
+from tieredkv.errors import OutOfMemoryError
+from tieredkv.keys import wire_name_of
+from tieredkv.testing.content import content
+from tieredkv.testing.faults import Fault, FaultKind, FaultyBackend
+from tieredkv.testing.memory import MemoryBackend
+from tieredkv.testing.strategies import sizes
+
+ResultT = TypeVar("ResultT")
+
+KEYS = ("a", "b", "llama@000000ff@0@0001", "%")
+PATIENCE_S = 30.0
+_MAX_BYTES = 40_000
+_MAX_LATE = 2
+_MAX_LEASES = 2
+
+_PLACES = st.integers(0, len(KEYS) - 1)
+_SOME = st.lists(_PLACES, min_size=1, max_size=5)
+_ITEMS = st.lists(st.tuples(_PLACES, sizes(_MAX_BYTES)), min_size=1, max_size=4)
+_TIERS = st.sampled_from((0, 1))
+_GOOD = frozenset({PutStatus.STORED, PutStatus.PENDING})
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """See the module. Each example has its own event loop, in a thread of its own."""
+
+    loop: ClassVar[tuple[str, Mapping[str, Any]]] = ("asyncio", {})
+
+    def make_tiers(self) -> list[Backend]:
+        """Return the backends below L1, not open."""
+        return [MemoryBackend(), DiskBackend(self.path)]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._resources = ExitStack()
+        self.path = Path(tempfile.mkdtemp(prefix="tieredkv-store-machine-"))
+        self._resources.callback(shutil.rmtree, self.path)
+        kind, options = self.loop
+        self._portal = self._resources.enter_context(start_blocking_portal(kind, dict(options)))
+        self._written = 0
+        self._may: dict[str, set[bytes | None]] = {key: {None} for key in KEYS}
+        self._damaged: set[str] = set()
+        self._late: list[tuple[str, bytes]] = []
+        self._leases: list[tuple[MemoryObject, bytes]] = []
+
+    @initialize()
+    def start(self) -> None:
+        self._tiers = [FaultyBackend(tier) for tier in self.make_tiers()]
+        self._store = TieredStore(
+            L1Config(capacity=96 * KiB, overflow=MiB), self._tiers, max_pending=4 * MiB
+        )
+        self._run(self._store.__aenter__)
+
+    def teardown(self) -> None:
+        try:
+            if not hasattr(self, "_store"):
+                return
+            for lease, _ in self._leases:
+                lease.release()
+            self._run(self._end)
+        finally:
+            self._resources.close()
+
+    async def _end(self) -> None:
+        for tier in self._tiers:
+            await tier.land()
+        assert (await self._store.flush()).ok
+        inside(self._store).l1.clear()
+        while (stats := self._store.stats()).blocks_held_by_views or stats.loads_in_flight:
+            await checkpoint()
+        assert (stats.l1.used_bytes, stats.l1.overflow_used_bytes) == (0, 0)
+        assert (stats.l1.leases, stats.pending_bytes) == (0, 0)
+        await self._store.aclose()
+
+    # -- everyday life ---------------------------------------------------------------------------
+
+    @rule(items=_ITEMS)
+    def put(self, items: list[tuple[int, int]]) -> None:
+        values = self._values(items)
+        results = self._run(self._store.put_many, values)
+        for (key, value), result in zip(values, results, strict=True):
+            self._was_put(key, value, result)
+
+    @rule(item=st.tuples(_PLACES, sizes(_MAX_BYTES)))
+    def put_in_place(self, item: tuple[int, int]) -> None:
+        ((key, value),) = self._values([item])
+
+        async def fill() -> PutResult | None:
+            async with self._store.reserve(key, len(value)) as slot:
+                slot.view[:] = value
+            return slot.result
+
+        result = self._run(fill)
+        assert result is not None
+        self._was_put(key, value, result)
+
+    @rule(places=_SOME)
+    def get(self, places: list[int]) -> None:
+        keys = [KEYS[place] for place in places]
+        with self._run(self._store.get_many, keys) as results:
+            for result in results:
+                self._judge(result)
+
+    @rule(place=_PLACES)
+    def get_into(self, place: int) -> None:
+        known = [value for value in self._may[KEYS[place]] if value is not None]
+        out = bytearray(len(known[0]) if known else 5)
+        (result,) = self._run(self._store.get_into_many, [(KEYS[place], out)])
+        if result.status is GetStatus.HIT:
+            assert bytes(out) in self._may[KEYS[place]]
+        elif result.status is not GetStatus.REJECTED:
+            self._judge(result)
+
+    @precondition(lambda self: len(self._leases) < _MAX_LEASES)
+    @rule(place=_PLACES)
+    def hold(self, place: int) -> None:
+        lease = self._run(self._store.get, KEYS[place])
+        if lease is not None:
+            self._leases.append((lease, bytes(lease)))
+            assert self._leases[-1][1] in self._may[KEYS[place]]
+
+    @precondition(lambda self: self._leases)
+    @rule()
+    def release(self) -> None:
+        self._leases.pop(0)[0].release()
+
+    @rule(places=_SOME)
+    def stat(self, places: list[int]) -> None:
+        for result in self._run(self._store.stat_many, [KEYS[place] for place in places]):
+            may = self._may[str(result.key)]
+            if result.info is not None:
+                known = {len(value) for value in may if value is not None}
+                assert result.info.nbytes in known or str(result.key) in self._damaged
+            else:
+                assert result.status is GetStatus.MISS, result
+                assert None in may
+
+    @rule(places=_SOME, first=_PLACES)
+    def look_up_and_load(self, places: list[int], first: int) -> None:
+        keys = [KEYS[place] for place in (first, *places)]
+
+        async def load() -> list[GetResult]:
+            async with self._store.lookup(keys) as found:
+                if found.hits[0]:
+                    (deleted,) = await self._store.delete_many([keys[0]])
+                    assert deleted.status is DeleteStatus.PINNED
+                return list(await found.load())
+
+        with GetResults(self._run(load)) as results:
+            for result in results:
+                self._judge(result)
+
+    @rule(places=_SOME, policy=st.sampled_from(("prefix", "full")))
+    def prefetch(self, places: list[int], policy: Any) -> None:
+        keys = [KEYS[place] for place in places]
+
+        async def load() -> None:
+            result = await self._store.prefetch(keys, policy=policy)
+            for key, one in zip(keys, result.results, strict=True):
+                lease = self._store.get_nowait(key)
+                assert lease is not None or one.status is not GetStatus.HIT
+                if lease is not None:
+                    with lease:
+                        assert bytes(lease) in self._may[key]
+
+        self._run(load)
+
+    @rule(places=_SOME)
+    def delete(self, places: list[int]) -> None:
+        keys = [KEYS[place] for place in places]
+        for result in self._run(self._store.delete_many, keys):
+            assert result.status in (DeleteStatus.DELETED, DeleteStatus.ABSENT), result
+            self._may[str(result.key)] = {None}
+            self._damaged.discard(str(result.key))
+
+    @precondition(lambda self: not self._late)
+    @rule(item=st.tuples(_PLACES, sizes(_MAX_BYTES)), tier=_TIERS)
+    def read_before_it_is_written(self, item: tuple[int, int], tier: int) -> None:
+        """Read a value that L1 has dropped while one tier has yet to take it."""
+        ((key, value),) = self._values([item])
+        self._tiers[tier].inject(Fault("write", "late", wire_name_of(key)))
+
+        async def read() -> tuple[PutResult, GetResults]:
+            put = await self._store.put(key, value)
+            await self._store.clear()
+            results = await self._store.get_many([key])
+            await self._tiers[tier].land()
+            await self._store.flush()
+            return put, results
+
+        put, results = self._run(read)
+        with results:
+            self._tiers[tier].calm()
+            self._was_put(key, value, put)
+            self._judge(results[0])
+
+    @rule()
+    def evict(self) -> None:
+        self._run(self._store.clear)
+
+    @rule()
+    def flush(self) -> None:
+        assert self._run(self._store.flush).ok
+
+    # -- bad days --------------------------------------------------------------------------------
+
+    @rule(
+        item=st.tuples(_PLACES, sizes(_MAX_BYTES)),
+        tier=_TIERS,
+        kind=st.sampled_from(("raise", "noop", "torn", "truncated")),
+    )
+    def put_badly(self, item: tuple[int, int], tier: int, kind: FaultKind) -> None:
+        ((key, value),) = self._values([item])
+        self._tiers[tier].inject(Fault("write", kind, wire_name_of(key)))
+        result = self._run(self._put_and_flush, key, value)
+        self._tiers[tier].calm()
+        self._may[key] |= {value, None}
+        self._damaged.add(key)
+        assert result.tiers["l1"].status in (PutStatus.STORED, PutStatus.SKIPPED)
+
+    @precondition(lambda self: len(self._late) < _MAX_LATE)
+    @rule(item=st.tuples(_PLACES, sizes(_MAX_BYTES)), tier=_TIERS)
+    def put_late(self, item: tuple[int, int], tier: int) -> None:
+        ((key, value),) = self._values([item])
+        self.flush()  # only this write shall be too late
+        self._tiers[tier].inject(Fault("write", "late", wire_name_of(key)))
+        self._tiers[tier].deadline_s = 0.01
+        self._run(self._put_and_flush, key, value)
+        self._tiers[tier].calm()  # without memory for it the put has not met the fault
+        self._tiers[tier].deadline_s = 5.0
+        self._may[key].add(value)
+        self._late.append((key, value))
+
+    @rule()
+    def land(self) -> None:
+        for tier in self._tiers:
+            self._run(tier.land)
+        for key, value in self._late:
+            self._may[key].add(value)
+        self._late.clear()
+
+    @rule(
+        place=_PLACES,
+        tier=_TIERS,
+        kind=st.sampled_from(("raise", "noop", "torn", "truncated", "late")),
+    )
+    def get_badly(self, place: int, tier: int, kind: FaultKind) -> None:
+        key = KEYS[place]
+        self.flush()
+        self.evict()
+        self._tiers[tier].inject(Fault("read", kind, wire_name_of(key)))
+        self._tiers[tier].deadline_s = 0.01 if kind == "late" else 5.0
+        with self._run(self._store.get_many, [key]) as results:
+            self._tiers[tier].calm()
+            self._tiers[tier].deadline_s = 5.0
+            if kind in ("noop", "torn", "truncated"):
+                self._may[key].add(None)  # the copy is dropped
+            self._judge(results[0], faulty=True)
+        self.land()
+
+    @rule(place=_PLACES, tier=_TIERS, kind=st.sampled_from(("raise", "noop")))
+    def delete_badly(self, place: int, tier: int, kind: FaultKind) -> None:
+        key = KEYS[place]
+        self._tiers[tier].inject(Fault("delete", kind, wire_name_of(key)))
+        result = self._run(self._store.delete, key)
+        self._tiers[tier].calm()
+        self._may[key].add(None)
+        if kind == "raise":
+            assert result.status is DeleteStatus.UNKNOWN, result
+
+    @rule(item=st.tuples(_PLACES, sizes(_MAX_BYTES)), steps=st.integers(0, 6), put=st.booleans())
+    def give_up(self, item: tuple[int, int], steps: int, *, put: bool) -> None:
+        ((key, value),) = self._values([item])
+
+        async def cancel() -> None:
+            async with anyio.create_task_group() as tasks:
+                if put:
+                    tasks.start_soon(self._store.put, key, value)
+                else:
+                    tasks.start_soon(self._store.delete, key)
+                for _ in range(steps):
+                    await checkpoint()
+                tasks.cancel_scope.cancel()
+            await self._store.flush()
+
+        self._run(cancel)
+        self._may[key].add(value if put else None)
+
+    @invariant()
+    def leases_stay_as_they_were(self) -> None:
+        for lease, value in self._leases:
+            assert lease.view == value
+
+    # -- how -------------------------------------------------------------------------------------
+
+    def _run(self, call: Callable[..., Awaitable[ResultT]], *arguments: Any) -> ResultT:
+        async def run() -> ResultT:
+            with anyio.fail_after(PATIENCE_S):
+                return await call(*arguments)
+
+        return self._portal.call(run)
+
+    def _values(self, items: list[tuple[int, int]]) -> list[tuple[str, bytes]]:
+        values = []
+        for place, size in items:
+            self._written += 1
+            values.append((KEYS[place], content(self._written, size)))
+        return values
+
+    async def _put_and_flush(self, key: str, value: bytes) -> PutResult:
+        result = await self._store.put(key, value)
+        await self._store.flush()
+        return result
+
+    def _was_put(self, key: str, value: bytes, result: PutResult) -> None:
+        l1, *below = (outcome.status for outcome in result.tiers.values())
+        if l1 is PutStatus.REJECTED:  # there was no memory, so nothing was done
+            assert self._leases or self._late
+            return
+        superseded = any(outcome.reason == "superseded" for outcome in result.tiers.values())
+        assert superseded or set(below) <= _GOOD, result
+        self._may[key] = {value}
+        self._damaged.discard(key)
+
+    def _judge(self, result: GetResult, *, faulty: bool = False) -> None:
+        key = str(result.key)
+        may = self._may[key]
+        if result.object is not None:
+            assert bytes(result.object) in may, f"{key!r} has wrong bytes"
+        elif result.status is GetStatus.MISS:
+            assert None in may, f"{key!r} is lost"
+        elif result.status is GetStatus.REJECTED:
+            assert isinstance(result.error, OutOfMemoryError)
+            assert self._leases or self._late
+        else:
+            assert faulty or key in self._damaged, result

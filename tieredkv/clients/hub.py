@@ -1,0 +1,413 @@
+"""The Hub's bucket API over one asynchronous client of our own.
+
+The client is made by huggingface_hub, which decides between httpx and httpx2 and reads proxies and
+certificates as its users expect; nothing of it is shared with them. Every request has a timeout and
+a place in a common budget of retries, and every failure is a `HubError`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import quote, urlsplit
+
+import anyio
+import attrs
+
+from tieredkv.clients.hub_failures import HubError, HubFailure
+from tieredkv.clients.retries import Retries
+from tieredkv.errors import MissingDependencyError
+
+__all__ = [
+    "MAX_OPERATIONS",
+    "MAX_PATHS",
+    "BucketInfo",
+    "FileInfo",
+    "Grant",
+    "HubClient",
+    "Scope",
+    "load_hub",
+]
+
+Scope: TypeAlias = Literal["read", "write"]
+
+MAX_PATHS: Final = 1000
+"""Paths in one question. Source: `HfApi.get_bucket_paths_info`."""
+
+MAX_OPERATIONS: Final = 1000
+"""Operations in one batch. Source: `HfApi.batch_bucket_files`."""
+
+_ATTEMPTS: Final = 4
+_CONCURRENT: Final = 4
+_INSTALL: Final = "pip install 'huggingface_hub>=1.5,<3'"
+_LONGEST_MESSAGE: Final = 300
+_TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
+_CERTAINLY_NOT_DONE: Final = frozenset({429, 500, 503})
+_QUOTA: Final = re.compile("quota|storage limit|exceeded", re.IGNORECASE)
+
+
+@attrs.frozen
+class FileInfo:
+    """A file in a bucket: the Xet hash of its content, which never changes, and its bytes."""
+
+    hash: str
+    size: int
+
+
+@attrs.frozen
+class BucketInfo:
+    """A bucket, and whether others can read it."""
+
+    is_private: bool
+
+
+@attrs.frozen(eq=False)
+class Grant:
+    """Access to the contents of a bucket for some minutes.
+
+    Attributes:
+        cas_url: Where the contents are.
+        token: What to say there.
+        expires_s: Unix time.
+    """
+
+    cas_url: str
+    token: str = attrs.field(repr=False)
+    expires_s: float
+
+
+def load_hub() -> str:
+    """Import huggingface_hub, which takes some tenths of a second; return its default endpoint.
+
+    Raises:
+        MissingDependencyError: It is absent, or older than its first release with buckets.
+    """
+    try:
+        vendor = import_module("huggingface_hub")
+        constants = import_module("huggingface_hub.constants")
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"Hugging Face Buckets need huggingface_hub ({error}): {_INSTALL}"
+        ) from None
+    missing = [name for name in ("get_async_session", "HfApi") if not hasattr(vendor, name)]
+    if not missing and not hasattr(vendor.HfApi, "batch_bucket_files"):
+        missing = ["HfApi.batch_bucket_files"]
+    if missing:
+        raise MissingDependencyError(
+            f"huggingface_hub {vendor.__version__} has no {', '.join(missing)}: {_INSTALL}"
+        )
+    return str(constants.ENDPOINT)
+
+
+class HubClient:
+    """Requests about one bucket. Made and used on one event loop, after `load_hub`."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        bucket_id: str,
+        find_token: Callable[[], str | None],
+        *,
+        user_agent: str,
+        request_timeout_s: float,
+        connect_timeout_s: float,
+        patience_s: float,
+    ) -> None:
+        """Make a client; nothing is sent yet.
+
+        Args:
+            endpoint: Address of the Hub.
+            bucket_id: Namespace and name.
+            find_token: Returns the access token, None for anonymous; asked again when the Hub does
+                not know the token any more.
+            user_agent: What we are.
+            request_timeout_s: Longest silence within a request.
+            connect_timeout_s: Longest time to connect.
+            patience_s: Longest time for a call with all its attempts and pauses.
+        """
+        self.retries: Retries = Retries()
+        self.requests: int = 0
+        self._endpoint = endpoint.rstrip("/")
+        self._bucket_id = bucket_id
+        self._patience_s = patience_s
+        self._product = user_agent
+        self._find_token = find_token
+        self._token = find_token()
+        self._headers = self._new_headers()
+        self._http: Any = import_module("huggingface_hub").get_async_session()
+        self._vendor: Any = sys.modules[type(self._http).__module__.partition(".")[0]]
+        self._http.timeout = self._vendor.Timeout(request_timeout_s, connect=connect_timeout_s)
+        # Never a login of the host's: that of ~/.netrc would take the place of our header.
+        self._http.auth = _as_it_is
+        self._turns = anyio.CapacityLimiter(_CONCURRENT)
+        self._closing = False
+
+    @property
+    def user_agent(self) -> str:
+        """What we tell servers of ourselves."""
+        return self._headers["user-agent"]
+
+    def stop_waiting(self) -> None:
+        """Make no more retries: the owner closes."""
+        self._closing = True
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    async def bucket_info(self) -> BucketInfo:
+        """Describe the bucket.
+
+        Raises:
+            HubError: It cannot be done; NO_BUCKET if there is none.
+        """
+        answer = await self._json("GET", self._bucket_url())
+        return BucketInfo(is_private=_field(answer, "private", bool))
+
+    async def create_bucket(self, *, is_private: bool) -> None:
+        """Create the bucket; fine if it exists.
+
+        Raises:
+            HubError: It cannot be done.
+        """
+        visibility = {"visibility": "private" if is_private else "public"}
+        await self._send("POST", self._bucket_url(), body=visibility, accept=frozenset({409}))
+
+    async def paths_info(self, paths: Sequence[str]) -> dict[str, FileInfo]:
+        """Look up to `MAX_PATHS` files up; those that do not exist are not in the answer.
+
+        Raises:
+            HubError: It cannot be done.
+        """
+        answer = await self._json("POST", f"{self._bucket_url()}/paths-info", {"paths": [*paths]})
+        return dict(_files(answer))
+
+    async def tree(
+        self, prefix: str, page: str | None = None
+    ) -> tuple[list[tuple[str, FileInfo]], str | None]:
+        """Return files in a directory (``""``: the top), and what to give for the next page.
+
+        Raises:
+            HubError: It cannot be done; a directory that nothing has is empty.
+        """
+        url = page or f"{self._bucket_url()}/tree"
+        if prefix and page is None:
+            url += f"/{quote(prefix, safe='')}"
+        response = await self._send("GET", url, accept=frozenset({404}))
+        if response.status_code == 404:
+            if response.headers.get("x-error-code") == "EntryNotFound":
+                return [], None
+            raise self._failure(response)
+        page = response.links.get("next", {}).get("url")
+        if page is not None and urlsplit(page)[:2] != urlsplit(self._endpoint)[:2]:
+            raise HubError(HubFailure.REFUSED, "the next page of a listing is elsewhere")
+        return list(_files(_parsed(response))), page
+
+    async def grant(self, scope: Scope) -> Grant:
+        """Return access to the contents.
+
+        Raises:
+            HubError: It cannot be done.
+        """
+        answer = await self._json("GET", f"{self._bucket_url()}/xet-{scope}-token")
+        return Grant(
+            cas_url=_field(answer, "casUrl", str),
+            token=_field(answer, "accessToken", str),
+            expires_s=float(_field(answer, "exp", int)),
+        )
+
+    async def batch(self, operations: Sequence[Mapping[str, object]]) -> dict[str, str]:
+        """Carry out up to `MAX_OPERATIONS` operations; return path → reason of those that failed.
+
+        A request without an answer is not sent again: it may take effect late, after something
+        newer.
+
+        Raises:
+            HubError: None was carried out; or, `HubError.is_ambiguous`, that is not known.
+        """
+        response = await self._send(
+            "POST",
+            f"{self._bucket_url()}/batch",
+            body=b"".join(json.dumps(operation).encode() + b"\n" for operation in operations),
+            is_idempotent=False,
+            accept=frozenset({422}),
+        )
+        failed = _field(_parsed(response), "failed", list)
+        if response.status_code == 422 and not failed:
+            raise self._failure(response)
+        return {str(entry.get("path")): str(entry.get("error", "no reason")) for entry in failed}
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def _new_headers(self) -> dict[str, str]:
+        name, _, version = self._product.partition("/")
+        headers: dict[str, str] = import_module("huggingface_hub.utils").build_hf_headers(
+            # False is nobody; None would be whoever is logged in.
+            token=False if self._token is None else self._token,
+            library_name=name,
+            library_version=version,
+        )
+        return headers
+
+    def _has_new_token(self) -> bool:
+        token = self._find_token()
+        if token == self._token:
+            return False
+        self._token = token
+        self._headers = self._new_headers()
+        return True
+
+    def _bucket_url(self) -> str:
+        return f"{self._endpoint}/api/buckets/{self._bucket_id}"
+
+    async def _json(self, method: str, url: str, body: object = None) -> Any:
+        return _parsed(await self._send(method, url, body=body))
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: object = None,
+        is_idempotent: bool = True,
+        accept: frozenset[int] = frozenset(),
+    ) -> Any:
+        """Send a request, again if that may help, and return the answer: 2xx, or one to accept."""
+        kind = {}
+        if isinstance(body, bytes):
+            kind = {"Content-Type": "application/x-ndjson"}
+        elif body is not None:
+            kind = {"Content-Type": "application/json"}
+            body = json.dumps(body).encode()
+        ends = time.monotonic() + self._patience_s
+        attempt = 0
+        while True:
+            await self._pause(ends)
+            attempt += 1
+            answer = await self._try(method, url, {**self._headers, **kind}, body, ends)
+            if not isinstance(answer, HubError):
+                self.retries.heed(answer.headers)
+                if answer.is_success or answer.status_code in accept:
+                    self.retries.succeeded()
+                    return answer
+                answer = self._failure(answer)
+            if answer.failure is HubFailure.UNAUTHORIZED and self._has_new_token():
+                continue
+            delay_s = self.retries.delay_s(attempt)
+            if (
+                not answer.is_transient
+                or (answer.is_ambiguous and not is_idempotent)
+                or attempt == _ATTEMPTS
+                or self._closing
+                or time.monotonic() + max(delay_s, self.retries.pause_s) > ends
+                or not self.retries.take()
+            ):
+                if attempt > 1:
+                    answer.reason += f" (attempt {attempt})"
+                raise answer
+            await anyio.sleep(delay_s)
+
+    async def _pause(self, ends: float) -> None:
+        while pause_s := self.retries.pause_s:
+            if self._closing or time.monotonic() + pause_s > ends:
+                raise HubError(
+                    HubFailure.BUSY, f"the Hub asked to wait for {pause_s:.0f} s more (rate limit)"
+                )
+            await anyio.sleep(pause_s)
+
+    async def _try(
+        self, method: str, url: str, headers: Mapping[str, str], content: object, ends: float
+    ) -> Any:
+        """Return the answer to one request, or why there is none."""
+        self.requests += 1
+        try:
+            with anyio.fail_after(max(0.0, ends - time.monotonic())):
+                async with self._turns:
+                    return await self._http.request(method, url, headers=headers, content=content)
+        except TimeoutError:
+            error = f"no answer within {self._patience_s:g} s"
+            return HubError(HubFailure.UNREACHABLE, error, is_ambiguous=True)
+        except (self._vendor.ConnectError, self._vendor.ConnectTimeout) as raised:
+            reason = f"cannot connect to {self._endpoint}: {_shown(raised)}"
+            return HubError(HubFailure.UNREACHABLE, reason, is_transient=True)
+        except (self._vendor.HTTPError, OSError) as raised:  # OSError: offline mode
+            return HubError(
+                HubFailure.UNREACHABLE, _shown(raised), is_ambiguous=True, is_transient=True
+            )
+
+    def _failure(self, response: Any) -> HubError:
+        status: int = response.status_code
+        said = _shortened(response.headers.get("x-error-message") or _body_text(response))
+        reason = f"HTTP {status}" + (f": {said}" if said else "")
+        if status == 401:
+            return HubError(HubFailure.UNAUTHORIZED, reason)
+        if status == 403:
+            kind = HubFailure.QUOTA if _QUOTA.search(said) else HubFailure.FORBIDDEN
+            return HubError(kind, reason)
+        if status == 404:
+            return HubError(
+                HubFailure.NO_BUCKET, f"there is no bucket {self._bucket_id} ({reason})"
+            )
+        if status in _TRANSIENT:
+            return HubError(
+                HubFailure.UNREACHABLE,
+                reason,
+                is_transient=True,
+                is_ambiguous=status not in _CERTAINLY_NOT_DONE,
+            )
+        return HubError(HubFailure.REFUSED, reason)
+
+
+def _as_it_is(request: Any) -> Any:
+    return request
+
+
+def _parsed(response: Any) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        raise HubError(
+            HubFailure.REFUSED, f"the answer to {response.url.path} is not JSON"
+        ) from None
+
+
+def _field(answer: Any, name: str, kind: type[Any]) -> Any:
+    value = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(value, kind):
+        raise HubError(HubFailure.REFUSED, f"an answer of the Hub has no {name!r}")
+    return value
+
+
+def _files(answer: Any) -> Iterator[tuple[str, FileInfo]]:
+    if not isinstance(answer, list):
+        raise HubError(HubFailure.REFUSED, "an answer of the Hub is no list of files")
+    for entry in answer:
+        if isinstance(entry, dict) and entry.get("type") == "file":
+            yield (
+                _field(entry, "path", str),
+                FileInfo(_field(entry, "xetHash", str), _field(entry, "size", int)),
+            )
+
+
+def _body_text(response: Any) -> str:
+    try:
+        text: str = response.text
+    except Exception:  # noqa: BLE001 - not read, or not text: there is nothing to show
+        return ""
+    return text
+
+
+def _shown(error: BaseException) -> str:
+    return _shortened(f"{type(error).__name__}: {error}")
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
