@@ -277,6 +277,47 @@ def test_a_forked_child_makes_its_own_clients_and_leaves_its_parents_alone() -> 
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=60)
 
 
+def test_a_child_forked_while_jobs_run_and_wait_opens_and_closes_the_same_workers() -> None:
+    script = """if True:
+        import os
+        import threading
+
+        import anyio
+        from tieredkv.backends._workers import Workers
+
+        workers = Workers("backend", num_workers=1, connect=object, disconnect=lambda client: None)
+
+        async def again():
+            workers.open()
+            assert await workers.run(lambda client: 5) == 5
+            with anyio.fail_after(10):
+                await workers.aclose()
+
+        async def main():
+            started, go_on = threading.Event(), threading.Event()
+            workers.open()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(workers.run, lambda client: (started.set(), go_on.wait()))
+                tasks.start_soon(workers.run, lambda client: None)
+                while not started.is_set():
+                    await anyio.sleep(0.001)
+                child = os.fork()
+                if not child:
+                    thread = threading.Thread(target=anyio.run, args=(again,))
+                    thread.start()
+                    thread.join(30)
+                    os._exit(workers.num_running or thread.is_alive())
+                go_on.set()
+            await workers.aclose()
+            os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+        anyio.run(main)
+    """
+    threads = "ignore:This process:DeprecationWarning"  # that it has several is the point
+    command = [sys.executable, "-W", "error", "-W", threads, "-c", script]
+    subprocess.run(command, check=True, timeout=60)
+
+
 async def test_a_client_that_cannot_be_made_fails_the_batch_and_is_tried_again() -> None:
     attempts = 0
 

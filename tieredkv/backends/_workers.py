@@ -219,6 +219,7 @@ class Workers(Generic[ClientT]):
         self._overtaken = 0
         self._running = 0
         self._closing = False
+        self._pid = os.getpid()
 
     @property
     def num_clients(self) -> int:
@@ -232,6 +233,10 @@ class Workers(Generic[ClientT]):
 
     def open(self) -> None:
         """Bind to the running event loop."""
+        if self._pid != os.getpid():  # what ran or waited in the parent is none of ours
+            self._pid = os.getpid()
+            self._running = 0
+            self._queues = tuple(deque() for _ in Priority)
         self._token = current_token()
         # Made on the loop: one made elsewhere binds to the first loop that uses it.
         self._limiter = anyio.CapacityLimiter(self.num_workers)
