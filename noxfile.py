@@ -88,6 +88,15 @@ def minimums(session: nox.Session) -> None:
 
 
 @nox.session
+@nox.parametrize("release", ["huggingface_hub==1.5.0", "huggingface_hub>=2,<3"])
+def hub(session: nox.Session, release: str) -> None:
+    """Run the tests over Hubs with the first huggingface_hub that has buckets, and the newest."""
+    install(session, "test")
+    session.install("--upgrade", release)  # one stands on httpx, the other on httpx2
+    session.run("pytest", "tests/hub", "tests/hfbucket", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check the rules, the formatting and the layers."""
     session.install(*nox.project.dependency_groups(PROJECT, "lint"))

@@ -11,21 +11,19 @@ from tieredkv.backends.hfbucket import HFBucketBackend
 from tieredkv.results import GetStatus, ReadOutcome, WriteOutcome
 from tieredkv.testing import hub
 from tieredkv.testing.backends.requests import Landing, Source
-from tieredkv.testing.leaks import LeakCheck
 
 __all__ = ["hub_requests", "opened", "read", "statuses", "write"]
 
 
 @asynccontextmanager
 async def opened(buckets: Buckets, **settings: Any) -> AsyncIterator[HFBucketBackend]:
-    """Open a backend over a bucket, and close it without a trace."""
-    with LeakCheck(leases=False):
-        backend = buckets.backend(**settings)
-        await backend.open()
-        try:
-            yield backend
-        finally:
-            await backend.aclose()
+    """Open a backend over a bucket, and close it."""
+    backend = buckets.backend(**settings)
+    await backend.open()
+    try:
+        yield backend
+    finally:
+        await backend.aclose()
 
 
 async def write(backend: HFBucketBackend, *items: tuple[str, bytes]) -> list[WriteOutcome]:

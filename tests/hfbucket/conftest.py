@@ -25,6 +25,7 @@ import_module("hf_xet")  # it opens a log, for good
 
 from tests.hfbucket.media import Buckets, RawClient  # noqa: E402 (after its environment)
 from tieredkv.testing import hub  # noqa: E402
+from tieredkv.testing.leaks import LeakCheck  # noqa: E402
 
 
 def pytest_unconfigure() -> None:
@@ -47,11 +48,12 @@ def raw_client() -> Iterator[RawClient]:
 
 
 @pytest.fixture
-def server(shared_hub: hub.LocalHub) -> Iterator[hub.LocalHub]:
-    """A Hub without faults and with an empty log."""
+def server(shared_hub: hub.LocalHub, raw_client: RawClient) -> Iterator[hub.LocalHub]:
+    """A Hub without faults and with an empty log; what the test opens there must be closed."""
     shared_hub.clear_log()
-    yield shared_hub
-    shared_hub.clear_faults()
+    with LeakCheck(leases=False):
+        yield shared_hub
+        shared_hub.clear_faults()
 
 
 @pytest.fixture

@@ -252,6 +252,7 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def put_badly(self, item: tuple[int, int], tier: int, kind: FaultKind) -> None:
         ((key, value),) = self._values([item])
+        self.flush()  # else what waits is superseded, and a fault uncovers what lies below
         self._tiers[tier].inject(Fault("write", kind, wire_name_of(key)))
         result = self._run(self._put_and_flush, key, value)
         self._tiers[tier].calm()
@@ -302,6 +303,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(place=_PLACES, tier=_TIERS, kind=st.sampled_from(("raise", "noop")))
     def delete_badly(self, place: int, tier: int, kind: FaultKind) -> None:
         key = KEYS[place]
+        self.flush()
         self._tiers[tier].inject(Fault("delete", kind, wire_name_of(key)))
         result = self._run(self._store.delete, key)
         self._tiers[tier].calm()

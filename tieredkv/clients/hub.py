@@ -298,6 +298,8 @@ class HubClient:
                     self.retries.succeeded()
                     return answer
                 answer = self._failure(answer)
+                if answer.is_transient and time.monotonic() + self.retries.pause_s > ends:
+                    answer = self._asked_to_wait()
             if answer.failure is HubFailure.UNAUTHORIZED and self._has_new_token():
                 continue
             delay_s = self.retries.delay_s(attempt)
@@ -317,10 +319,14 @@ class HubClient:
     async def _pause(self, ends: float) -> None:
         while pause_s := self.retries.pause_s:
             if self._closing or time.monotonic() + pause_s > ends:
-                raise HubError(
-                    HubFailure.BUSY, f"the Hub asked to wait for {pause_s:.0f} s more (rate limit)"
-                )
+                raise self._asked_to_wait()
             await anyio.sleep(pause_s)
+
+    def _asked_to_wait(self) -> HubError:
+        pause_s = self.retries.pause_s
+        return HubError(
+            HubFailure.BUSY, f"the Hub asked to wait for {pause_s:.0f} s more (rate limit)"
+        )
 
     async def _try(
         self, method: str, url: str, headers: Mapping[str, str], content: object, ends: float

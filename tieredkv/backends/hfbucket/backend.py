@@ -10,6 +10,7 @@ from typing import Final, Literal, get_args
 import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
+from tieredkv import __version__
 from tieredkv.backends._workers import Workers
 from tieredkv.backends.base import (
     Backend,
@@ -45,7 +46,7 @@ __all__ = ["HFBucketBackend"]
 
 _log: Final = logging.getLogger(__name__)
 
-_USER_AGENT: Final = "tieredkv/0.1"
+_USER_AGENT: Final = f"tieredkv/{__version__}"
 _PATIENCE_S: Final = 20.0
 
 
@@ -64,6 +65,10 @@ class HFBucketBackend(Backend):
     A write without an answer is looked for: if the file is there, with the content's hash, it is
     STORED, else UNKNOWN. A refusal for want of rights or space makes the tier read-only for a
     minute: writes are REJECTED("read_only") unsent, reads go on.
+
+    Memory in flight is bounded: a value and what hf_xet holds of it for each of `transfer_workers`,
+    48 MiB (or one value) for each of `num_workers`. hf_xet keeps nothing of it on disk for longer
+    than the backend is open, but a log below its cache, which only ``RUST_LOG=off`` prevents.
 
     Of the host's process nothing is changed, with one exception: if the directory where hf_xet
     keeps its cache cannot be written (a home that is read-only), ``HF_XET_CACHE`` is set to a
@@ -203,11 +208,12 @@ class HFBucketBackend(Backend):
         if self._loop is None:
             return
         require_loop(self._loop, self.name)
-        if self._closed is None:
-            self._closed = anyio.Event()
+        closed = self._closed
+        if closed is None:
+            closed = self._closed = anyio.Event()
             self._closing = True
-            self._detached.spawn(self._close, self._closed)
-        await self._closed.wait()
+            self._detached.spawn(self._close, closed)
+        await closed.wait()
 
     async def _close(self, closed: anyio.Event) -> None:
         bucket = self._bucket

@@ -6,7 +6,7 @@ import ctypes
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from tieredkv.backends.base import ReadRequest
 from tieredkv.backends.hfbucket.bucket import Bucket
@@ -47,7 +47,7 @@ class Reader:
             outcome is not None and outcome.status is not GetStatus.UNKNOWN for outcome in outcomes
         ):
             self._bucket.troubles.passed("read")
-        return [outcome or _MISS for outcome in outcomes]
+        return cast("list[ReadOutcome]", outcomes)  # the second round leaves none open
 
     async def stat_many(self, names: Sequence[str]) -> list[StatOutcome]:
         """See `Backend.stat_many`."""

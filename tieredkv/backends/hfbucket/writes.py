@@ -255,7 +255,7 @@ def _sealed(request: WriteRequest) -> memoryview:
     view = request.seal()
     if view.nbytes != request.nbytes:
         raise ValueError(f"{view.nbytes} bytes were sealed, not {request.nbytes}")
-    return view
+    return view if view.ndim == 1 and view.itemsize == 1 else view.cast("B")
 
 
 def _grouped(sizes: dict[int, int], workers: int) -> Iterator[list[int]]:
