@@ -9,6 +9,7 @@ import threading
 import anyio
 import pytest
 
+import tieredkv
 from tests.hfbucket.calls import hub_requests, opened, read, statuses, write
 from tests.hfbucket.media import Buckets, RawClient
 from tieredkv.errors import TierError
@@ -76,7 +77,7 @@ async def test_nothing_is_told_to_telemetry_and_we_say_who_we_are(buckets: Bucke
     log = buckets.server.log
     assert not [entry for entry in log if "telemetry" in entry["path"]]
     assert not [entry for entry in log if entry["path"].startswith("/cas/v1/chunks")]
-    assert all("tieredkv/" in entry["user_agent"] for entry in log)
+    assert all(f"tieredkv/{tieredkv.__version__}" in entry["user_agent"] for entry in log)
 
 
 async def test_a_bucket_that_is_missing_is_empty_and_not_created(

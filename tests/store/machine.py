@@ -225,6 +225,8 @@ class StoreMachine(RuleBasedStateMachine):
             put = await self._store.put(key, value)
             await self._store.clear()
             results = await self._store.get_many([key])
+            if PutStatus.PENDING in {outcome.status for outcome in put.tiers.values()}:
+                await self._tiers[tier].until_held()
             await self._tiers[tier].land()
             await self._store.flush()
             return put, results

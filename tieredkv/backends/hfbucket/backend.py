@@ -10,7 +10,6 @@ from typing import Final, Literal, get_args
 import anyio
 from anyio.lowlevel import EventLoopToken, current_token
 
-from tieredkv import __version__
 from tieredkv.backends._workers import Workers
 from tieredkv.backends.base import (
     Backend,
@@ -46,7 +45,7 @@ __all__ = ["HFBucketBackend"]
 
 _log: Final = logging.getLogger(__name__)
 
-_USER_AGENT: Final = f"tieredkv/{__version__}"
+_USER_AGENT: Final = "tieredkv/0.1.0"
 _PATIENCE_S: Final = 20.0
 
 
