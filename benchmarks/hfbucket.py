@@ -116,7 +116,8 @@ class _Batch:
     def _refill(self) -> None:
         for view in self.memory:
             for at in range(0, view.nbytes, 64 * KiB):  # in steps that nobody has to wait for
-                view[at : at + 64 * KiB] = os.urandom(64 * KiB)
+                piece = view[at : at + 64 * KiB]
+                piece[:] = os.urandom(piece.nbytes)
 
     async def read(self) -> Pass:
         requests = [
