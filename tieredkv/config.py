@@ -23,8 +23,10 @@ __all__ = [
     "KiB",
     "L1Config",
     "MiB",
+    "Promotion",
     "Size",
     "TiB",
+    "WriteOn",
     "WriteThrough",
     "parse_size",
 ]
@@ -288,6 +290,14 @@ class WriteThrough:
     require: Requirement = attrs.field(
         default="any", validator=_checked(choice, choices=("any", "all", "none"))
     )
+
+
+WriteOn: TypeAlias = Literal["put", "evict", "second_hit", "never"]
+"""When a value is written to an L2 tier: with its put; when L1 evicts it; when L1 has answered for
+it twice; never. Whatever it says, deletes reach the tier, and reads do."""
+
+Promotion: TypeAlias = Literal["always", "second_hit", "never"]
+"""When a value that an L2 tier answers with enters the tiers above."""
 
 
 def _path(value: object) -> Path | None:

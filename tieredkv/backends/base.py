@@ -23,10 +23,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, get_args
 
 import attrs
 
+from tieredkv.config import Promotion, WriteOn, choice
+from tieredkv.errors import ConfigError
 from tieredkv.results import DeleteOutcome, GetStatus, ReadOutcome, StatOutcome, WriteOutcome
 
 __all__ = [
@@ -149,12 +151,19 @@ class Backend(ABC):
         deadline_s: How long a store waits for one batch before it goes on without the answer.
         has_own_space: Whether no one else keeps values under names that `list_names` gives, so that
             a store may remove all of them: a directory or a prefix of its own.
+        write_on: When a store writes a value to it: ``"put"``, with the put; ``"evict"``, when L1
+            evicts it; ``"second_hit"``, when L1 has answered for it twice; ``"never"``. Deletes
+            reach it always.
+        promotion: When a store lets what it answers with enter the tiers above: ``"always"``,
+            ``"second_hit"``, at the second time, ``"never"``.
     """
 
     name: str
     capabilities: Capabilities
     deadline_s: float = 5.0
     has_own_space: bool = True
+    write_on: WriteOn = "put"
+    promotion: Promotion = "always"
 
     @abstractmethod
     async def open(self) -> None:
@@ -237,3 +246,15 @@ class Backend(ABC):
     @abstractmethod
     async def status(self) -> BackendStatus:
         """Return health and figures; never raises for what the medium does, never hangs on it."""
+
+    def _set_up(self, name: str, write_on: WriteOn, promotion: Promotion) -> None:
+        """Set the attributes of these names, checked.
+
+        Raises:
+            ConfigError: `name` is empty, or there is no such choice.
+        """
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"name={name!r} must be a text that is not empty")
+        choice(write_on, field="write_on", choices=get_args(WriteOn))
+        choice(promotion, field="promotion", choices=get_args(Promotion))
+        self.name, self.write_on, self.promotion = name, write_on, promotion

@@ -16,9 +16,8 @@ import attrs
 
 from tieredkv.backends._workers import ClientT, Priority, Workers
 from tieredkv.backends.base import Backend, ReadRequest, StoredName, WriteRequest
-from tieredkv.config import MiB, whole
+from tieredkv.config import MiB, Promotion, WriteOn, whole
 from tieredkv.errors import (
-    ConfigError,
     StoreClosedError,
     TieredKVError,
     TierError,
@@ -83,16 +82,22 @@ class ThreadedBackend(Backend, Generic[ClientT]):
     alone_bytes: int = 1 * MiB
     has_groups: bool = False
 
-    def __init__(self, name: str, *, num_workers: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        num_workers: int,
+        write_on: WriteOn = "put",
+        promotion: Promotion = "always",
+    ) -> None:
         """Set up without touching the event loop or the medium.
 
         Raises:
-            ConfigError: `name` is empty or `num_workers` is not a whole number from 1 up.
+            ConfigError: `name` is empty, `num_workers` is not a whole number from 1 up, or there is
+                no such choice of `write_on` or `promotion`.
         """
-        if not isinstance(name, str) or not name:
-            raise ConfigError(f"name={name!r} must be a text that is not empty")
         whole(num_workers, field="num_workers", low=1)
-        self.name = name
+        self._set_up(name, write_on, promotion)
         self._workers: Workers[ClientT] = Workers(
             f"backend {name!r}",
             num_workers=num_workers,

@@ -155,8 +155,8 @@ class _Held:
 class FaultyBackend(Backend):
     """Passes calls on to another backend, unless a fault is scheduled.
 
-    It has the other's name, capabilities and deadline, and belongs to one event loop as it does.
-    Of several faults that match a request the one injected first takes effect.
+    It has the other's name, capabilities, deadline and so on, and belongs to one event loop as it
+    does. Of several faults that match a request the one injected first takes effect.
 
     Attributes:
         inner: The other backend; opened and closed with this one.
@@ -165,9 +165,10 @@ class FaultyBackend(Backend):
     def __init__(self, inner: Backend, faults: Iterable[Fault] = ()) -> None:
         """Wrap a backend that is not open yet."""
         self.inner: Backend = inner
-        self.name: str = inner.name
         self.capabilities: Capabilities = inner.capabilities
         self.deadline_s: float = inner.deadline_s
+        self.has_own_space: bool = inner.has_own_space
+        self._set_up(inner.name, inner.write_on, inner.promotion)
         self._armed: list[_Armed] = []
         self._held: list[_Held] = []
         self._arrival = anyio.Event()

@@ -17,6 +17,7 @@ from tieredkv.backends.base import (
     WriteRequest,
 )
 from tieredkv.backends.threaded import ThreadedBackend
+from tieredkv.config import Promotion, WriteOn
 from tieredkv.results import (
     DeleteOutcome,
     DeleteStatus,
@@ -105,6 +106,8 @@ class MemoryBackend(ThreadedBackend[MemoryMedium]):
         scatter: bool = True,
         native_ttl: bool = False,
         max_value_bytes: int | None = None,
+        write_on: WriteOn = "put",
+        promotion: Promotion = "always",
         name: str = "memory",
     ) -> None:
         """Set up over a medium.
@@ -115,12 +118,14 @@ class MemoryBackend(ThreadedBackend[MemoryMedium]):
             scatter: See `Capabilities`.
             native_ttl: See `Capabilities`.
             max_value_bytes: See `Capabilities`.
+            write_on: When a store writes a value to it; see `Backend`.
+            promotion: When what it answers with enters the tiers above; see `Backend`.
             name: How the tier is called.
 
         Raises:
-            ConfigError: `name` is empty or `num_workers` is not a whole number from 1 up.
+            ConfigError: A setting is out of range.
         """
-        super().__init__(name, num_workers=num_workers)
+        super().__init__(name, num_workers=num_workers, write_on=write_on, promotion=promotion)
         self.medium: MemoryMedium = MemoryMedium() if medium is None else medium
         self.capabilities: Capabilities = Capabilities(
             persistent=False,

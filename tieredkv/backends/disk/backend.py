@@ -21,7 +21,7 @@ from tieredkv.backends.base import (
 from tieredkv.backends.disk.index import BLOCK_BYTES
 from tieredkv.backends.disk.volume import NO_ROOM, Volume
 from tieredkv.backends.threaded import ThreadedBackend
-from tieredkv.config import Size, choice, parse_size
+from tieredkv.config import Promotion, Size, WriteOn, choice, parse_size
 from tieredkv.errors import ConfigError, StoreClosedError, TierError, TierFullError
 from tieredkv.results import (
     DeleteOutcome,
@@ -84,6 +84,8 @@ class DiskBackend(ThreadedBackend[Volume]):
         capacity: Size | None = None,
         durability: Durability = "none",
         num_workers: int = 4,
+        write_on: WriteOn = "put",
+        promotion: Promotion = "always",
         name: str = "disk",
     ) -> None:
         """Set up; nothing is touched before `open`.
@@ -94,12 +96,14 @@ class DiskBackend(ThreadedBackend[Volume]):
             durability: ``"none"``: a value that was written survives the end of the process.
                 ``"fsync"``: and, once its write is acknowledged, a crash of the machine.
             num_workers: Threads that read and write at a time.
+            write_on: When a store writes a value to it; see `Backend`.
+            promotion: When what it answers with enters the tiers above; see `Backend`.
             name: How the tier is called.
 
         Raises:
             ConfigError: A setting is out of range.
         """
-        super().__init__(name, num_workers=num_workers)
+        super().__init__(name, num_workers=num_workers, write_on=write_on, promotion=promotion)
         choice(durability, field="durability", choices=("none", "fsync"))
         limit = None
         if capacity is not None:

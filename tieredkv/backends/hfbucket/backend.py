@@ -30,15 +30,19 @@ from tieredkv.backends.hfbucket.writes import Writer
 from tieredkv.clients.hub import HubClient, load_hub
 from tieredkv.clients.hub_failures import HubError, HubFailure
 from tieredkv.clients.xet import Compression, XetClient, XetSettings
-from tieredkv.config import Size, boolean, choice, number, parse_size, seconds, whole
-from tieredkv.errors import ConfigError, StoreClosedError, TierUnavailableError
-from tieredkv.results import (
-    DeleteOutcome,
-    PutStatus,
-    ReadOutcome,
-    StatOutcome,
-    WriteOutcome,
+from tieredkv.config import (
+    Promotion,
+    Size,
+    WriteOn,
+    boolean,
+    choice,
+    number,
+    parse_size,
+    seconds,
+    whole,
 )
+from tieredkv.errors import ConfigError, StoreClosedError, TierUnavailableError
+from tieredkv.results import DeleteOutcome, PutStatus, ReadOutcome, StatOutcome, WriteOutcome
 from tieredkv.tasks import Detached, require_loop
 
 __all__ = ["HFBucketBackend"]
@@ -92,6 +96,8 @@ class HFBucketBackend(Backend):
         compression: Compression = "auto",
         request_timeout_s: float = 10.0,
         connect_timeout_s: float = 5.0,
+        write_on: WriteOn = "put",
+        promotion: Promotion = "always",
         name: str = "hfbucket",
     ) -> None:
         """Set up; nothing is asked or imported before `open`.
@@ -113,13 +119,14 @@ class HFBucketBackend(Backend):
             compression: ``"auto"`` lets hf_xet try; ``"none"`` is faster for values like noise.
             request_timeout_s: Longest silence of a server within a request or transfer.
             connect_timeout_s: Longest time to connect.
+            write_on: When a store writes a value to it; see `Backend`.
+            promotion: When what it answers with enters the tiers above; see `Backend`.
             name: How the tier is called.
 
         Raises:
             ConfigError: A setting is out of range.
         """
-        if not isinstance(name, str) or not name:
-            raise ConfigError(f"name={name!r} must be a text that is not empty")
+        self._set_up(name, write_on, promotion)
         if not (token is None or token is False or isinstance(token, str)):
             raise ConfigError("token must be a text, None, or False for anonymous")
         if not isinstance(token_env, str) or not token_env:
@@ -131,7 +138,6 @@ class HFBucketBackend(Backend):
         if limit is not None:
             whole(limit, field="capacity", low=1)
         self.handle: Handle = Handle.parse(handle)
-        self.name: str = name
         self.capacity_bytes: int | None = limit
         self.capabilities: Capabilities = Capabilities(
             persistent=True,

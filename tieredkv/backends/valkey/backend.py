@@ -23,7 +23,7 @@ from tieredkv.backends.valkey.options import (
 )
 from tieredkv.backends.valkey.transfers import Transfers
 from tieredkv.clients.glide import Kind, OwnedClient, Topology
-from tieredkv.config import TLS, MiB, Size, parse_size, seconds, whole
+from tieredkv.config import TLS, MiB, Promotion, Size, WriteOn, parse_size, seconds, whole
 from tieredkv.errors import (
     ConfigError,
     KeyFormatError,
@@ -76,6 +76,8 @@ class ValkeyBackend(Transfers):
         num_workers: int = 8,
         client_name: str | None = None,
         client_tag: str | None = None,
+        write_on: WriteOn = "put",
+        promotion: Promotion = "always",
         name: str = "valkey",
     ) -> None:
         """Set up; nothing is sent before `open`.
@@ -102,12 +104,14 @@ class ValkeyBackend(Transfers):
             num_workers: Threads, and connections, in use at a time.
             client_name: What the server's ``CLIENT LIST`` calls the connections.
             client_tag: What follows the library's name there; default ``tieredkv:<version>``.
+            write_on: When a store writes a value to it; see `Backend`.
+            promotion: When what it answers with enters the tiers above; see `Backend`.
             name: How the tier is called.
 
         Raises:
             ConfigError: A setting is malformed, out of range, or contradicts another one.
         """
-        super().__init__(name, num_workers=num_workers)
+        super().__init__(name, num_workers=num_workers, write_on=write_on, promotion=promotion)
         self.key_prefix: str = checked_prefix(key_prefix)
         self.ttl_s: float | None = None if ttl_s is None else seconds(ttl_s, field="ttl_s")
         self.capacity_bytes: int | None = None
