@@ -90,6 +90,9 @@ class Gate:
         client.use()
         return "done"
 
+    def stay(self, client: Client) -> None:
+        self(client)
+
     async def wait_entered(self) -> None:
         await until(self.entered.is_set)
 

@@ -19,8 +19,8 @@ Guarantees:
 4. *A forked child starts afresh.* It never touches the clients of its parent.
 5. *Nothing a job raises ends a pump.*
 6. *The urgent first.* A free worker takes the most urgent batch that waits, of equals the oldest;
-   a busy one leaves its batch for a more urgent one as soon as the job it is at has ended. Every
-   fifth time the least urgent goes first, so that it comes to its end beside endless others.
+   a busy one leaves its batch for a more urgent one as soon as the job it is at has ended. What has
+   been overtaken four times in a row goes next, so that it comes to its end beside endless others.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Job: TypeAlias = Callable[[ClientT], None]
 
 
 _PATIENCE: Final = 4
-"""How often in a row the least urgent is overtaken."""
+"""How often in a row the less urgent is overtaken."""
 
 
 class Priority(enum.IntEnum):
@@ -57,7 +57,9 @@ class Priority(enum.IntEnum):
 
     READ = 0
     """Somebody waits for it."""
-    WRITE = 1
+    PREFETCH = 1
+    """Somebody will ask for it soon."""
+    WRITE = 2
 
 
 class _Holder(Generic[ClientT]):
@@ -216,7 +218,7 @@ class Workers(Generic[ClientT]):
         self._clients = self._new_clients()
         self._token: EventLoopToken | None = None
         self._queues: tuple[deque[_Batch[ClientT]], ...] = tuple(deque() for _ in Priority)
-        self._overtaken = 0
+        self._overtaken = [0] * len(Priority)
         self._running = 0
         self._closing = False
         self._pid = os.getpid()
@@ -342,15 +344,18 @@ class Workers(Generic[ClientT]):
                 self._idle.set()
 
     def _next(self) -> _Batch[ClientT] | None:
-        """Take the most urgent batch that waits for a hop; now and then the least urgent one."""
-        waiting = [queue for queue in self._queues if queue]
+        """Take the most urgent batch that waits for a hop, or one that was overtaken too often."""
+        waiting = [priority for priority in Priority if self._queues[priority]]
         if not waiting:
             return None
-        self._overtaken = self._overtaken + 1 if len(waiting) > 1 else 0
-        if self._overtaken > _PATIENCE:
-            self._overtaken = 0
-            return waiting[-1].popleft()
-        return waiting[0].popleft()
+        tired = (other for other in reversed(waiting) if self._overtaken[other] >= _PATIENCE)
+        chosen = next(tired, waiting[0])
+        for priority in Priority:
+            if priority not in waiting or priority is chosen:
+                self._overtaken[priority] = 0
+            elif priority > chosen:
+                self._overtaken[priority] += 1
+        return self._queues[chosen].popleft()
 
     def _should_leave(self, priority: Priority) -> bool:
         """Return, in a worker thread, whether something more urgent waits."""

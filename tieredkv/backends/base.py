@@ -66,11 +66,14 @@ class ReadRequest:
         buffers: Writable, C-contiguous bytes (format ``"B"``), filled in order; together they have
             exactly the size that the stored value is expected to have. A buffer may be empty.
         check: Called in the worker after all has landed.
+        urgent: Whether somebody waits for it; if not, a backend may take others first. A batch is
+            as urgent as the most urgent of its requests.
     """
 
     name: str
     buffers: tuple[memoryview, ...]
     check: ReadCheck
+    urgent: bool = True
 
     @property
     def nbytes(self) -> int:

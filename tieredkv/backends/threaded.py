@@ -64,6 +64,7 @@ def _failed_delete(error: TieredKVError) -> DeleteOutcome:
 
 
 READ: Final = Operation("read", lambda error: ReadOutcome(GetStatus.UNKNOWN, error))
+PREFETCH: Final = attrs.evolve(READ, priority=Priority.PREFETCH)
 WRITE: Final = Operation("write", _failed_write, Priority.WRITE)
 STAT: Final = Operation("stat", lambda error: StatOutcome(GetStatus.UNKNOWN, 0, error))
 DELETE: Final = Operation("delete", _failed_delete, Priority.WRITE)  # overtakes no write
@@ -193,7 +194,8 @@ class ThreadedBackend(Backend, Generic[ClientT]):
             self._job(self._read_group, requests, places, outcomes)
             for places in self._planned(requests, range(len(requests)))
         ]
-        return await self._settle(READ, jobs, outcomes)
+        urgent = any(request.urgent for request in requests)
+        return await self._settle(READ if urgent else PREFETCH, jobs, outcomes)
 
     async def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteOutcome]:
         """See `Backend.write_many`."""

@@ -368,7 +368,7 @@ class _DamagedRead:
 
 
 def _damage_read(request: ReadRequest, kind: FaultKind) -> ReadRequest:
-    return ReadRequest(request.name, request.buffers, _DamagedRead(request, kind))
+    return attrs.evolve(request, check=_DamagedRead(request, kind))
 
 
 def _damage_write(request: WriteRequest, kind: FaultKind) -> WriteRequest:

@@ -209,7 +209,9 @@ class Chain:
                     left.append(wanted)
                     continue
                 block = arena.writable(entry)
-                request, check = self._framing.read(name, block, scatter=scatter, out=out)
+                request, check = self._framing.read(
+                    name, block, scatter=scatter, out=out, urgent=wanted.load.urgent
+                )
             landing.append((wanted, entry, check))
             requests.append(request)
         shielded = any(wanted.out is not None for wanted in batch)

@@ -56,7 +56,13 @@ class Framing:
         return payload if payload >= 0 else None
 
     def read(
-        self, name: str, block: memoryview, *, scatter: bool, out: memoryview | None = None
+        self,
+        name: str,
+        block: memoryview,
+        *,
+        scatter: bool,
+        out: memoryview | None = None,
+        urgent: bool = True,
     ) -> tuple[ReadRequest, Check]:
         """Return the request that lands a value in a block: payload and room behind it.
 
@@ -65,6 +71,7 @@ class Framing:
             block: Memory of an entry, as `Arena.writable` gives it.
             scatter: The backend takes payload and trailer apart, and may feed the check.
             out: Where to copy the payload, in the worker, when it has proved good.
+            urgent: See `ReadRequest`.
         """
         if not self.framed:
             check: Check = SizeCheck(name, block)
@@ -73,7 +80,8 @@ class Framing:
             payload, trailer = block[:-TRAILER_BYTES], block[-TRAILER_BYTES:]
             check = FrameCheck(name, payload, trailer)
             buffers = (payload, trailer) if scatter else (block,)
-        return ReadRequest(name, buffers, _CopyOut(check, block, out) if out else check), check
+        judge = _CopyOut(check, block, out) if out else check
+        return ReadRequest(name, buffers, judge, urgent), check
 
     def read_scattered(self, name: str, out: memoryview) -> tuple[ReadRequest, Check]:
         """Return the request that lands a payload in the caller's buffer."""

@@ -33,9 +33,21 @@ class Load:
         error: The cause that goes with `status`.
         entry: With HIT, the value.
         joined: Callers that wait.
+        urgent: Whether one of them needs it now.
     """
 
-    __slots__ = ("_done", "current", "entry", "error", "joined", "name", "size", "status", "tier")
+    __slots__ = (
+        "_done",
+        "current",
+        "entry",
+        "error",
+        "joined",
+        "name",
+        "size",
+        "status",
+        "tier",
+        "urgent",
+    )
 
     def __init__(self, name: str, size: int | None) -> None:
         self.name: str = name
@@ -47,6 +59,7 @@ class Load:
         self.entry: Entry | None = None
         self._done = anyio.Event()
         self.joined: int = 0
+        self.urgent: bool = True
 
     def note(self, tier: str, status: GetStatus, error: TieredKVError | None) -> None:
         """Take one tier's answer; the most telling one of all stays."""
@@ -85,7 +98,7 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._loads)
 
-    def join(self, name: str, size: int | None) -> tuple[Load, bool]:
+    def join(self, name: str, size: int | None, *, urgent: bool = True) -> tuple[Load, bool]:
         """Join the load of a name, and say whether it is new and must be started.
 
         One that looks for another size than the caller is not joined but replaced.
@@ -95,6 +108,8 @@ class InFlight:
         if load is None or is_new:
             load = self._loads[name] = Load(name, size)
             load.current = name not in self._changing
+            load.urgent = urgent
+        load.urgent = load.urgent or urgent
         load.joined += 1
         return load, is_new
 

@@ -71,7 +71,8 @@ class Prefetch:
         """Load some names and note what came of it; returns the bytes that L1 has gained."""
         loaded_bytes = 0
         keys = [wanted[name].key for name in window]
-        with GetResults(await self._reads.get_many(keys, window, [None] * len(keys))) as got:
+        loads = self._reads.get_many(keys, window, [None] * len(keys), urgent=False)
+        with GetResults(await loads) as got:
             for name, result in zip(window, got, strict=True):
                 status = result.status
                 if status is GetStatus.HIT:

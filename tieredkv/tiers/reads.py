@@ -42,9 +42,17 @@ class Reads:
         self._pacer = pacer
 
     async def get_many(
-        self, keys: Sequence[Key], names: Sequence[str], sizes: Sequence[int | None]
+        self,
+        keys: Sequence[Key],
+        names: Sequence[str],
+        sizes: Sequence[int | None],
+        *,
+        urgent: bool = True,
     ) -> list[GetResult]:
-        """Return one result a key, in order; a caller that is cancelled keeps no lease."""
+        """Return one result a key, in order; a caller that is cancelled keeps no lease.
+
+        Loads that are not `urgent` let others overtake them, until an urgent call joins them.
+        """
         results: list[GetResult] = []
         joined: list[tuple[int, Load]] = []
         try:
@@ -54,7 +62,7 @@ class Reads:
             if missing:
                 self._l1.expect(names, dict.fromkeys(names[place] for place in missing))
             for place in missing:
-                load, is_new = self.inflight.join(names[place], sizes[place])
+                load, is_new = self.inflight.join(names[place], sizes[place], urgent=urgent)
                 joined.append((place, load))
                 if is_new:
                     fresh.append(Wanted(load))

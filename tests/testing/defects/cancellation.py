@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 
 import anyio
+import attrs
 
 from tests.testing.defects.registry import STORED, address, caught_by
 from tieredkv.backends.base import ReadCheck, ReadRequest, WriteRequest
@@ -45,7 +46,9 @@ class KeepsAnAddressInsteadOfTheMemory(MemoryBackend):
 def _staged(request: ReadRequest) -> ReadRequest:
     stage = memoryview(bytearray(request.nbytes))
     places = [(address(buffer), buffer.nbytes) for buffer in request.buffers]
-    return ReadRequest(request.name, (stage,), _CopiesAround(request.check, stage, places))
+    return attrs.evolve(
+        request, buffers=(stage,), check=_CopiesAround(request.check, stage, places)
+    )
 
 
 class _CopiesAround:
