@@ -34,7 +34,7 @@ def test_values_leave_in_the_order_of_their_last_use(steps: list[tuple[object, .
                 model[shard, file] = nbytes
                 model.move_to_end((shard, file))
             case ("touch", (int(shard), str(file))):
-                index.touch(shard, file)
+                index.touch([(shard, file)])
                 if (shard, file) in model:
                     model.move_to_end((shard, file))
             case ("forget", (int(shard), str(file))):
@@ -106,5 +106,5 @@ def test_a_value_is_used_for_the_first_time_once_a_minute(monkeypatch: pytest.Mo
         (1, True),
     ):
         now_s += seconds
-        assert index.touch(0, "file") is is_first
-    assert index.touch(0, "unknown") is False
+        assert index.touch([(0, "file"), (0, "file")]) == [(0, "file")] * is_first
+    assert index.touch([(0, "unknown")]) == []

@@ -214,21 +214,23 @@ class DiskBackend(ThreadedBackend[Volume]):
 
     def _read_group(self, client: Volume, requests: Sequence[ReadRequest]) -> list[ReadOutcome]:
         results = client.read_many(requests)
-        return [self._answer(*of) for of in zip(requests, results, strict=True)]
+        if self._troubles and any(map(_is_answer, results)):
+            self._succeeded("read")
+        hit = GetStatus.HIT
+        return [
+            _HIT if result is hit else self._other(request, result)
+            for request, result in zip(requests, results, strict=True)
+        ]
 
-    def _answer(self, request: ReadRequest, result: int | BaseException | None) -> ReadOutcome:
-        if isinstance(result, int):
-            return size_mismatch(result, request.nbytes)
-        if isinstance(result, BaseException) and not isinstance(result, FileNotFoundError):
-            return ReadOutcome(GetStatus.UNKNOWN, self._mapped("read", result))
-        self._succeeded("read")
-        if result is not None:
+    def _other(self, request: ReadRequest, result: GetStatus | int | BaseException) -> ReadOutcome:
+        """Return the outcome of a read that was no hit."""
+        if isinstance(result, FileNotFoundError):
             return _MISS
-        try:
-            status = request.check.result()
-        except BaseException as error:  # noqa: BLE001 - mapped; a worker outlives any request
-            return ReadOutcome(GetStatus.UNKNOWN, self._mapped("read", error))
-        return _HIT if status is GetStatus.HIT else ReadOutcome(status)
+        if isinstance(result, BaseException):
+            return ReadOutcome(GetStatus.UNKNOWN, self._mapped("read", result))
+        if isinstance(result, GetStatus):
+            return ReadOutcome(result)
+        return size_mismatch(result, request.nbytes)
 
     def _write(self, client: Volume, request: WriteRequest) -> WriteOutcome:
         client.write(request.name, request.seal())
@@ -273,3 +275,8 @@ class DiskBackend(ThreadedBackend[Volume]):
         mapped = kind(self.name, operation, reason)
         self._troubles[operation] = str(mapped)
         return mapped
+
+
+def _is_answer(result: GetStatus | int | BaseException) -> bool:
+    """Return whether the disk has answered a read, be it with a miss."""
+    return not isinstance(result, BaseException) or isinstance(result, FileNotFoundError)

@@ -77,19 +77,28 @@ class Index:
         self.count += 1
         self.room_bytes += room
 
-    def touch(self, shard: int, file: str) -> bool:
-        """Note that a value was used; one that is not known stays so.
+    def touch(self, places: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+        """Note that values were used, in this order; those that are not known stay so.
 
         Returns:
-            Whether that is its first use in this minute of the clock.
+            Those of which it is the first use in this minute of the clock.
         """
-        files = self._shards[shard]
-        packed = files.pop(file, None)
-        if packed is None:
-            return False
+        first: list[tuple[int, str]] = []
+        shards = self._shards
         used_us = self._next_us()
-        files[file] = packed & ~_TIME_MASK | used_us
-        return used_us // _MINUTE_US != (packed & _TIME_MASK) // _MINUTE_US
+        minute_us = used_us - used_us % _MINUTE_US
+        for place in places:
+            shard, file = place
+            files = shards[shard]
+            packed = files.pop(file, None)
+            if packed is None:
+                continue
+            files[file] = packed & ~_TIME_MASK | used_us
+            used_us += 1
+            if packed & _TIME_MASK < minute_us:
+                first.append(place)
+        self._now_us = used_us
+        return first
 
     def forget(self, shard: int, file: str) -> None:
         """Note that a value is gone."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tieredkv.backends.disk.index import Index, Oldest, room_bytes
@@ -102,10 +103,10 @@ class Space:
             self._coming_bytes -= room_bytes(nbytes)
             self._tell_change()
 
-    def touch(self, shard: int, file: str) -> bool:
-        """Note that a value was read; return whether its file should say so, too."""
+    def touch(self, places: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+        """Note that values were read; return those whose files should say so, too."""
         with self._lock:
-            return self._index.touch(shard, file)
+            return self._index.touch(places)
 
     def forget(self, shard: int, file: str) -> None:
         """Note that a value is gone; under the shard's stripe."""

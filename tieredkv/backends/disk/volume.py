@@ -24,6 +24,7 @@ from tieredkv.backends.disk.names import SHARDS, name_of, place_of
 from tieredkv.backends.disk.space import Space
 from tieredkv.config import KiB
 from tieredkv.errors import StoreClosedError
+from tieredkv.results import GetStatus
 
 if TYPE_CHECKING:
     from tieredkv.backends.base import ReadRequest
@@ -91,29 +92,37 @@ class Volume:
                 self._owner_lock = None
         self.files.temporaries.close()
 
-    def read_many(self, requests: Sequence[ReadRequest]) -> list[int | BaseException | None]:
-        """Fill the requests' buffers.
+    def read_many(self, requests: Sequence[ReadRequest]) -> list[GetStatus | int | BaseException]:
+        """Fill the requests' buffers, and check what has landed while it is in the cache.
 
         After a call of the system a thread has to wait for the interpreter if another one has it.
         So what else there is to do is done before and after all the calls, not between them.
 
         Returns:
-            For each request: None if it is filled; the size of the value if that is another; or the
+            For each request: what its check says; the size of the value if that is another; or the
             error: `FileNotFoundError` if there is no such value and the buffers are untouched.
         """
-        paths = [self._path_or_error(request.name) for request in requests]
-        results: list[int | BaseException | None] = []
+        read, path_of = self.files.read, self.files.path
+        places = [_place_or_error(request.name) for request in requests]
+        paths = [place if isinstance(place, Exception) else path_of(*place) for place in places]
+        results: list[GetStatus | int | BaseException] = []
         for path, request in zip(paths, requests, strict=True):
             try:
-                if isinstance(path, str):
-                    results.append(self.files.read(path, request.buffers, request.check.feed))
-                else:
+                if isinstance(path, Exception):
                     results.append(path)
+                    continue
+                check = request.check
+                stored = read(path, request.buffers, check.feed)
+                results.append(check.result() if stored is None else stored)
             except BaseException as error:  # noqa: BLE001 - of this request alone
                 results.append(error.with_traceback(None))  # its frames hold the buffers
-        for path, request, result in zip(paths, requests, results, strict=True):
-            if result is None and isinstance(path, str):
-                self._touch(request.name, path)
+        self._touch(
+            [
+                place
+                for place, result in zip(places, results, strict=True)
+                if isinstance(result, GetStatus) and not isinstance(place, Exception)
+            ]
+        )
         return results
 
     def write(self, name: str, value: memoryview) -> None:
@@ -214,17 +223,14 @@ class Volume:
             figures["evicted"] = self._space.evicted
         return figures
 
-    def _path_or_error(self, name: str) -> str | UnicodeError:
-        try:
-            return self.files.path(*place_of(name))
-        except UnicodeError as error:
-            return error.with_traceback(None)
-
-    def _touch(self, name: str, path: str) -> None:
+    def _touch(self, places: Sequence[tuple[int, str]]) -> None:
+        older_than_s = 0
         if (space := self._space) is None:
-            self.files.touch(path, older_than_s=_TOUCH_INTERVAL_S)
-        elif space.touch(*place_of(name)):
-            self.files.touch(path)
+            older_than_s = _TOUCH_INTERVAL_S
+        else:
+            places = space.touch(places)
+        for place in places:
+            self.files.touch(self.files.path(*place), older_than_s=older_than_s)
 
     def _prepare(self) -> None:
         self.files.prepare()
@@ -318,3 +324,10 @@ class Volume:
         with contextlib.suppress(FileNotFoundError):
             return time.time() - os.stat(self._lock_path).st_mtime < _IDLE_OWNER_S
         return False
+
+
+def _place_or_error(name: str) -> tuple[int, str] | UnicodeError:
+    try:
+        return place_of(name)
+    except UnicodeError as error:
+        return error.with_traceback(None)
