@@ -106,7 +106,7 @@ class FrameCheck:
         generation: After a HIT, the generation of the write.
         expires_ms: After a HIT, when the value expires; 0 for never.
         payload_bytes: After a HIT, the size of the payload.
-        reason: After a MISS: ``"foreign"``, ``"expired"`` or ``"stale"``.
+        reason: After a MISS: ``"foreign"``, ``"expired"`` or ``"stale_rejected"``.
     """
 
     __slots__ = (
@@ -172,7 +172,7 @@ class FrameCheck:
         if trailer.expires_ms and trailer.expires_ms <= now_ms():
             return self._miss("expired")
         if trailer.generation < self.floor:
-            return self._miss("stale")
+            return self._miss("stale_rejected")
         self.generation = trailer.generation
         self.expires_ms = trailer.expires_ms
         return GetStatus.HIT

@@ -8,8 +8,6 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, get_args
 
-import anyio
-
 from tieredkv.backends.base import Backend
 from tieredkv.config import (
     L1Config,
@@ -50,6 +48,7 @@ from tieredkv.tiers.held import Lookup
 from tieredkv.tiers.memory import MemoryTier
 from tieredkv.tiers.pacing import BUDGET_BYTES, HIT_BYTES
 from tieredkv.tiers.puts import NewValue, PutOutcomes
+from tieredkv.tiers.tier import Tier
 
 __all__ = ["Slot", "TieredStore"]
 
@@ -95,6 +94,7 @@ class TieredStore:
         fail_open: bool = True,
         on_put_failure: OnPutFailure = "return",
         max_pending: Size | None = None,
+        fence_s: float = 600.0,
     ) -> None:
         """Compose a store; nothing is allocated or opened yet.
 
@@ -108,6 +108,9 @@ class TieredStore:
                 a key that a tier could not be asked about; otherwise they raise.
             on_put_failure: Whether a put that misses its requirement returns or raises.
             max_pending: Most bytes of writes without an outcome; default a quarter of L1.
+            fence_s: For how many seconds after a put or delete without an answer what it may have
+                left in its tier is told from what is current. A write that lands later still may
+                bring old bytes back.
 
         Raises:
             ConfigError: A setting is out of range, or two backends have one name.
@@ -117,12 +120,8 @@ class TieredStore:
             l1 = L1Config(capacity=parse_size(l1, field="l1"))
         self._config = l1
         backends = list(l2)
-        for backend in backends:
-            if not isinstance(backend, Backend):
-                raise TypeError(f"l2 holds a {type(backend).__name__}, which is not a Backend")
-        names = [MemoryTier.name, *(backend.name for backend in backends)]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ConfigError(f"l2: the name {twice.pop()!r} is taken; give the backend another")
+        for place, backend in enumerate(backends):
+            self._require_backend(backend, [other.name for other in backends[:place]])
         choice(integrity, field="integrity", choices=("checksum", "size"))
         choice(on_put_failure, field="on_put_failure", choices=("return", "raise"))
         self._fail_open = boolean(fail_open, field="fail_open")
@@ -134,6 +133,7 @@ class TieredStore:
         self._max_pending = (
             default_pending if max_pending is None else parse_size(max_pending, field="max_pending")
         )
+        self._fence_s = seconds(fence_s, field="fence_s")
         self._listeners = Listeners()
         self._opened = False
         self._open: Assembly | None = None
@@ -144,8 +144,13 @@ class TieredStore:
     async def __aenter__(self) -> Self:
         """Open every backend.
 
+        One that cannot be reached now is asked again in the background; until it answers the store
+        works without it.
+
         Raises:
-            TierError: A backend cannot be opened; those that were are closed again.
+            TierError: A backend refuses, and waiting will not help (a wrong password, no right to
+                write, …); those that were opened are closed again.
+            MissingDependencyError: A package that a backend needs is missing or unfit.
         """
         if self._opened:
             raise StoreClosedError("a store is opened once: make a new one")
@@ -157,18 +162,9 @@ class TieredStore:
             self._listeners,
             policy=self._policy,
             max_pending_bytes=self._max_pending,
+            fence_s=self._fence_s,
         )
-        opened: list[Backend] = []
-        try:
-            await parts.prepare()
-            for backend in self._backends:
-                await backend.open()
-                opened.append(backend)
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                for backend in reversed(opened):
-                    await backend.aclose()
-            raise
+        await parts.open()
         self._open, self._thread_id = parts, get_ident()
         return self
 
@@ -402,7 +398,7 @@ class TieredStore:
             TierError: The listing broke off.
         """
         parts = self._parts()
-        self._require_listable(tier)
+        self._require_listable(parts, tier)
         async for key in parts.lookups.keys(tier, prefix, tenant):
             yield key
 
@@ -520,13 +516,60 @@ class TieredStore:
         boolean(dry_run, field="dry_run")
         tiers = list(tiers)
         for tier in tiers:
-            self._require_listable(tier)
-            if any(b.name == tier and not b.has_own_space for b in self._backends):
+            self._require_listable(parts, tier)
+            if any(t.name == tier and not t.backend.has_own_space for t in parts.tiers):
                 raise ConfigError(
                     f"tiers: {tier!r} has no space of its own, so that other users' values might "
                     "go, too: give the backend a prefix"
                 )
         return {tier: await parts.clear(tier, tenant, dry_run=dry_run) for tier in tiers}
+
+    # -- changing the tiers ----------------------------------------------------------------------
+
+    async def add_backend(self, backend: Backend, *, place: int | None = None) -> None:
+        """Open a further L2 tier and use it from now on.
+
+        As when the store opens, one that cannot be reached now is used as soon as it can be.
+
+        Args:
+            backend: The backend, not open; the store closes it.
+            place: Where it stands among the L2 tiers, in the order in which they are asked; None:
+                behind them.
+
+        Raises:
+            ConfigError: Its name is taken, or there is no such place.
+            TierError: It refuses, and waiting will not help.
+            MissingDependencyError: A package that it needs is missing or unfit.
+        """
+        parts = self._parts()
+        self._require_backend(backend, [tier.name for tier in parts.tiers])
+        if place is not None:
+            whole(place, field="place", low=0, high=len(parts.tiers))
+        await parts.add(backend, place)
+
+    async def remove_backend(self, name: str, *, timeout_s: float = 30.0) -> None:
+        """Let an L2 tier finish its writes, then close it and use it no more.
+
+        From now on it is neither read nor given new values (SKIPPED("draining")). A call that is
+        cancelled or times out leaves it so: call again, or `resume_backend`.
+
+        Raises:
+            ConfigError: There is no such tier.
+            TimeoutError: It has writes to do after `timeout_s`.
+        """
+        parts = self._parts()
+        await parts.remove(self._tier(parts, name), seconds(timeout_s, field="timeout_s"))
+
+    def resume_backend(self, name: str) -> None:
+        """Use an L2 tier again whose removal has not ended.
+
+        What was put meanwhile is not there, and older values of those keys are not read from it.
+
+        Raises:
+            ConfigError: There is no such tier.
+        """
+        parts = self._parts()
+        parts.resume(self._tier(parts, name))
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -593,7 +636,20 @@ class TieredStore:
                 f"{parts.l1.largest_bytes}: give l1 or its overflow more capacity"
             )
 
-    def _require_listable(self, tier: str) -> None:
+    @staticmethod
+    def _require_backend(backend: object, taken: Sequence[str]) -> None:
+        if not isinstance(backend, Backend):
+            raise TypeError(f"l2 holds a {type(backend).__name__}, which is not a Backend")
+        if backend.name in (MemoryTier.name, *taken):
+            raise ConfigError(f"l2: the name {backend.name!r} is taken; give the backend another")
+
+    @staticmethod
+    def _require_listable(parts: Assembly, tier: str) -> None:
         listable = [MemoryTier.name]
-        listable += [b.name for b in self._backends if b.capabilities.listable]
+        listable += [t.name for t in parts.tiers if t.backend.capabilities.listable]
         choice(tier, field="tier", choices=listable)
+
+    @staticmethod
+    def _tier(parts: Assembly, name: str) -> Tier:
+        choice(name, field="name", choices=[tier.name for tier in parts.tiers])
+        return next(tier for tier in parts.tiers if tier.name == name)

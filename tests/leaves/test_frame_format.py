@@ -200,7 +200,7 @@ class TestTimeAndGeneration:
     def test_generations_below_the_floor_are_stale(self, floor: int, stale: bool) -> None:  # noqa: FBT001 - a parameter of the test
         check = check_of(frame_of(b"bytes", generation=7), floor=floor)
         assert check.result() is (GetStatus.MISS if stale else GetStatus.HIT)
-        assert check.reason == ("stale" if stale else "")
+        assert check.reason == ("stale_rejected" if stale else "")
 
     def test_the_clock_is_unix_milliseconds(self) -> None:
         assert 1_700_000_000_000 < now_ms() < YEAR_2100_MS
@@ -300,4 +300,4 @@ class TestBareValues:
         assert expired.reason == "expired"
         stale = self.check(frame_of(b"bytes", generation=3), floor=4)
         assert stale.result() is GetStatus.MISS
-        assert stale.reason == "stale"
+        assert stale.reason == "stale_rejected"

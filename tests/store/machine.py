@@ -3,9 +3,9 @@
 The oracle knows, for each key, what a read may bring. It shares nothing with the store:
 
 - a put or delete that no fault met leaves one answer: the new value, or none;
-- one that met a fault, or was cancelled, adds its answer to those before, since each tier may have
-  taken it or not;
-- a late write adds its value when it lands;
+- after one that met a fault the new value or nothing may be found, and never again what was before,
+  also when it lands late; but for a tier that claims to have done what it has not;
+- one that was cancelled adds its answer to those before, since it may have begun or not;
 - a copy that was damaged may be dropped, so nothing may be found.
 
 Every lease held across steps is compared with what it was at first.
@@ -81,7 +81,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._written = 0
         self._may: dict[str, set[bytes | None]] = {key: {None} for key in KEYS}
         self._damaged: set[str] = set()
-        self._late: list[tuple[str, bytes]] = []
+        self._late: list[str] = []
         self._leases: list[tuple[MemoryObject, bytes]] = []
 
     @initialize()
@@ -257,10 +257,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.flush()  # else what waits is superseded, and a fault uncovers what lies below
         self._tiers[tier].inject(Fault("write", kind, wire_name_of(key)))
         result = self._run(self._put_and_flush, key, value)
-        self._tiers[tier].calm()
-        self._may[key] |= {value, None}
+        self._calm(tier)
+        self._was_put_badly(key, value, result, claimed=kind == "noop")
         self._damaged.add(key)
-        assert result.tiers["l1"].status in (PutStatus.STORED, PutStatus.SKIPPED)
 
     @precondition(lambda self: len(self._late) < _MAX_LATE)
     @rule(item=st.tuples(_PLACES, sizes(_MAX_BYTES)), tier=_TIERS)
@@ -269,18 +268,17 @@ class StoreMachine(RuleBasedStateMachine):
         self.flush()  # only this write shall be too late
         self._tiers[tier].inject(Fault("write", "late", wire_name_of(key)))
         self._tiers[tier].deadline_s = 0.01
-        self._run(self._put_and_flush, key, value)
-        self._tiers[tier].calm()  # without memory for it the put has not met the fault
-        self._tiers[tier].deadline_s = 5.0
-        self._may[key].add(value)
-        self._late.append((key, value))
+        result = self._run(self._put_and_flush, key, value)
+        self._calm(tier)  # without memory for it the put has not met the fault
+        self._was_put_badly(key, value, result)
+        self._late.append(key)
 
     @rule()
     def land(self) -> None:
         for tier in self._tiers:
             self._run(tier.land)
-        for key, value in self._late:
-            self._may[key].add(value)
+        for key in self._late:
+            self._may[key].add(None)  # what it replaced is gone
         self._late.clear()
 
     @rule(
@@ -295,8 +293,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._tiers[tier].inject(Fault("read", kind, wire_name_of(key)))
         self._tiers[tier].deadline_s = 0.01 if kind == "late" else 5.0
         with self._run(self._store.get_many, [key]) as results:
-            self._tiers[tier].calm()
-            self._tiers[tier].deadline_s = 5.0
+            self._calm(tier)
             if kind in ("noop", "torn", "truncated"):
                 self._may[key].add(None)  # the copy is dropped
             self._judge(results[0], faulty=True)
@@ -308,10 +305,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.flush()
         self._tiers[tier].inject(Fault("delete", kind, wire_name_of(key)))
         result = self._run(self._store.delete, key)
-        self._tiers[tier].calm()
+        self._calm(tier)
         self._may[key].add(None)
         if kind == "raise":
             assert result.status is DeleteStatus.UNKNOWN, result
+            self._may[key] = {None}
 
     @rule(item=st.tuples(_PLACES, sizes(_MAX_BYTES)), steps=st.integers(0, 6), put=st.booleans())
     def give_up(self, item: tuple[int, int], steps: int, *, put: bool) -> None:
@@ -356,6 +354,23 @@ class StoreMachine(RuleBasedStateMachine):
         result = await self._store.put(key, value)
         await self._store.flush()
         return result
+
+    def _calm(self, tier: int) -> None:
+        """End the faults of a tier, before its breaker opens."""
+        self._tiers[tier].calm()
+        self._tiers[tier].deadline_s = 5.0
+        for each in inside(self._store).tiers:
+            self._portal.call(each.health.succeeded, "calm")
+
+    def _was_put_badly(
+        self, key: str, value: bytes, result: PutResult, *, claimed: bool = False
+    ) -> None:
+        if result.tiers["l1"].status is PutStatus.REJECTED:  # nothing was done
+            assert self._leases or self._late
+        elif claimed:
+            self._may[key] |= {value, None}
+        else:
+            self._may[key] = {value, None}
 
     def _was_put(self, key: str, value: bytes, result: PutResult) -> None:
         l1, *below = (outcome.status for outcome in result.tiers.values())

@@ -15,6 +15,7 @@ from tests.store.machine import StoreMachine
 from tieredkv.frames import FrameCheck
 from tieredkv.results import DeleteOutcome, DeleteStatus, GetStatus
 from tieredkv.tiers.chain import Chain
+from tieredkv.tiers.fences import Fences
 from tieredkv.tiers.inflight import InFlight
 from tieredkv.tiers.memory import MemoryTier
 from tieredkv.tiers.pins import Pins
@@ -42,10 +43,16 @@ def leaves_deleted_values_in_l1(patch: pytest.MonkeyPatch) -> None:
 
 
 def deletes_in_l1_alone(patch: pytest.MonkeyPatch) -> None:
-    async def delete_many(self: TierWriter, names: Sequence[str]) -> list[DeleteOutcome]:
+    async def delete_many(
+        self: TierWriter, names: Sequence[str], generation: int | None = None
+    ) -> list[DeleteOutcome]:
         return [DeleteOutcome(DeleteStatus.DELETED)] * len(names)
 
     patch.setattr(TierWriter, "delete_many", delete_many)
+
+
+def lets_late_writes_win(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Fences, "floor", lambda self, name: 0)
 
 
 def deletes_what_is_pinned(patch: pytest.MonkeyPatch) -> None:
@@ -92,6 +99,7 @@ def forgets_loads_that_were_overtaken(patch: pytest.MonkeyPatch) -> None:
         takes_any_bytes_for_the_value,
         leaves_deleted_values_in_l1,
         deletes_in_l1_alone,
+        lets_late_writes_win,
         deletes_what_is_pinned,
         never_gives_pins_back,
         loses_the_memory_of_failed_reads,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,11 +12,13 @@ import anyio
 import attrs
 
 from tieredkv.backends._workers import Workers
+from tieredkv.errors import TierUnavailableError
 from tieredkv.observe import L1Stats, StoreStats
 from tieredkv.pool.arena import Arena
 from tieredkv.results import DeleteOutcome, DeleteStatus, FlushReport
 from tieredkv.tasks import Detached
 from tieredkv.tiers.chain import Chain
+from tieredkv.tiers.fences import Fences, Generations
 from tieredkv.tiers.inflight import InFlight, Load
 from tieredkv.tiers.lookups import Lookups
 from tieredkv.tiers.memory import MemoryTier
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from tieredkv.config import L1Config, WriteThrough
     from tieredkv.keys import Tenant
     from tieredkv.observe import Listeners
+    from tieredkv.pool.arena import Entry
     from tieredkv.tiers.framing import Framing
 
 __all__ = ["Assembly"]
@@ -47,7 +50,7 @@ class Assembly:
 
     Attributes:
         l1: The first tier.
-        tiers: The L2 tiers, in order.
+        tiers: The L2 tiers, in order, those that are about to be removed included.
         pacer: When to give way to other tasks.
         reads: The read side.
         puts: The write side.
@@ -65,13 +68,18 @@ class Assembly:
         *,
         policy: WriteThrough,
         max_pending_bytes: int,
+        fence_s: float,
     ) -> None:
         self._prefault = l1.prefault
         self.l1: MemoryTier = MemoryTier(l1, listeners, room_bytes=framing.room_bytes)
-        self.tiers: list[Tier] = [Tier(backend) for backend in backends]
+        self._detached = Detached()
+        self._framing = framing
+        self._fence_s = fence_s
+        self.tiers: list[Tier] = [self._tier(backend) for backend in backends]
+        self._asked: list[Tier] = list(self.tiers)  # by readers
         self.pacer: Pacer = Pacer()
         self.pins: Pins = Pins(self.l1)
-        self._detached = Detached()
+        self._generations = Generations()
         self._inflight = InFlight()
         self._writes = Writes(
             self.tiers,
@@ -82,9 +90,10 @@ class Assembly:
             max_pending_bytes=max_pending_bytes,
         )
         chain = Chain(
-            self.tiers,
+            self._asked,
             self.l1,
             framing,
+            rise=self._rise,
             drop_corrupt=self._drop_corrupt,
             settle=self._settle,
             pending=self._writes.latest,
@@ -92,13 +101,68 @@ class Assembly:
             make_room=self.pins.drop_lapsed,
         )
         self.reads: Reads = Reads(self.l1, chain, self._inflight, self._detached, self.pacer)
-        self.puts: Puts = Puts(self.l1, self._writes, self._inflight, self.pacer)
-        self.lookups: Lookups = Lookups(self.l1, self.tiers, framing, self._writes.latest)
-
+        self.puts: Puts = Puts(self.l1, self._writes, self._inflight, self.pacer, self._generations)
+        self.lookups: Lookups = Lookups(self.l1, self._asked, framing, self._writes.latest)
         self.prefetch: Prefetch = Prefetch(self.l1, self.lookups, self.reads)
 
-    async def prepare(self) -> None:
-        """Make L1's memory ready, before any value is in it."""
+    async def open(self) -> None:
+        """Make L1's memory ready and open the tiers; if that fails, those that were are closed.
+
+        Raises:
+            TierError: A tier refuses, and waiting will not help.
+            MissingDependencyError: A package is missing or unfit.
+        """
+        await self._prepare()
+        opened: list[Tier] = []
+        try:
+            for tier in self.tiers:
+                await tier.open()
+                opened.append(tier)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                for tier in reversed(opened):
+                    await tier.aclose()
+            raise
+
+    async def add(self, backend: Backend, place: int | None) -> None:
+        """Open a further tier and ask it from now on; see `TieredStore.add_backend`."""
+        tier = self._tier(backend)
+        await tier.open()
+        place = len(self.tiers) if place is None else place
+        self.tiers.insert(place, tier)
+        self._writes.add(tier, place)
+        self._ask_active()
+
+    async def remove(self, tier: Tier, timeout_s: float) -> None:
+        """Drain a tier, then close and forget it; see `TieredStore.remove_backend`."""
+        tier.is_draining = True
+        self._ask_active()
+        with anyio.move_on_after(timeout_s) as scope:
+            await self._writes.flush(tier)
+        if not tier.is_draining or tier not in self.tiers:  # resumed or removed meanwhile
+            return
+        if scope.cancelled_caught:
+            raise TimeoutError(
+                f"{tier.name} still has {len(self._writes.pending(tier))} writes to do after "
+                f"{timeout_s} s: it takes no new ones; remove it again, or resume it"
+            )
+        self.tiers.remove(tier)
+        self._writes.remove(tier)
+        await self._close([tier], timeout_s)
+
+    def resume(self, tier: Tier) -> None:
+        """Ask a tier again that was about to be removed."""
+        tier.is_draining = False
+        self._ask_active()
+
+    def _ask_active(self) -> None:
+        self._asked[:] = [tier for tier in self.tiers if not tier.is_draining]
+
+    def _tier(self, backend: Backend) -> Tier:
+        fences = Fences(self._fence_s, framed=self._framing.framed)
+        return Tier(backend, self._detached, fences)
+
+    async def _prepare(self) -> None:
         self.l1.warn_of_limits()
         if self._prefault:
             arena = self.l1.arena
@@ -118,12 +182,17 @@ class Assembly:
             return len(names)
         if tier == self.l1.name:
             return sum(self.l1.discard(name) for name in names if name not in self.pins)
-        writer = next(writer for writer in self._writes.writers if writer.tier.name == tier)
+        writer = self._writes.of(tier)
+        if writer is None:
+            raise TierUnavailableError(tier, "clear", "it has just been removed")
         removed = 0
         for at in range(0, len(names), _CLEARED_TOGETHER):
             some = [name for name in names[at : at + _CLEARED_TOGETHER] if name not in self.pins]
+            generation = self._generations.draw()
             with self._inflight.changing(some), self.pins.kept_away(some):
-                (outcomes,) = await self._detached.gather([partial(writer.delete_many, some)])
+                (outcomes,) = await self._detached.gather(
+                    [partial(writer.delete_many, some, generation)]
+                )
             removed += sum(outcome.status is DeleteStatus.DELETED for outcome in outcomes)
         return removed
 
@@ -145,9 +214,10 @@ class Assembly:
                 gone = self.l1.discard(name)
                 status = DeleteStatus.DELETED if gone else DeleteStatus.ABSENT
                 outcomes[name] = {self.l1.name: DeleteOutcome(status)}
-            writers = self._writes.writers
+            writers = tuple(self._writes.writers)
+            generation = self._generations.draw()
             answers = await self._detached.gather(
-                partial(writer.delete_many, names) for writer in writers
+                partial(writer.delete_many, names, generation) for writer in writers
             )
             for writer, answer in zip(writers, answers, strict=True):
                 for name, outcome in zip(names, answer, strict=True):
@@ -167,23 +237,27 @@ class Assembly:
             report = await self.flush(timeout_s)
             for tier, names in report.pending.items():
                 _log.warning("closed with %d writes to %s unfinished: %s", len(names), tier, names)
-            with anyio.move_on_after(timeout_s) as scope:
-                await self._detached.gather([tier.aclose for tier in self.tiers])
-            if scope.cancelled_caught:
-                _log.warning("closed while a backend was still closing")
+            await self._close(self.tiers, timeout_s)
             self.l1.clear()
         return report
 
+    async def _close(self, tiers: Iterable[Tier], timeout_s: float) -> None:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(timeout_s) as scope:
+            await self._detached.gather([tier.aclose for tier in tiers])
+        if scope.cancelled_caught:
+            _log.warning("closed while a backend was still closing")
+
     async def status(self) -> dict[str, Any]:
         """Return what works and what does not, as `TieredStore.status` does."""
-        answers = await self._detached.gather([tier.status for tier in self.tiers])
+        writers = tuple(self._writes.writers)
+        answers = await self._detached.gather([writer.tier.status for writer in writers])
         tiers = {
             writer.tier.name: {
                 **answer,
                 "pending_writes": len(writer.pending),
                 "pending_bytes": writer.pending_bytes,
             }
-            for writer, answer in zip(self._writes.writers, answers, strict=True)
+            for writer, answer in zip(writers, answers, strict=True)
         }
         stats, now = self.stats(), time.monotonic()
         return {
@@ -226,6 +300,16 @@ class Assembly:
             loads_in_flight=len(self._inflight),
         )
 
+    def _rise(self, tier: Tier, entry: Entry, above: Sequence[Tier], *, prefetched: bool) -> None:
+        """Let a value that a tier has answered with enter L1 and the tiers above that lack it."""
+        if not prefetched and not tier.promotes(entry.name):
+            return
+        # As if it was put now: a later put or delete is newer, whoever wrote this one.
+        entry.generation = self._generations.draw()
+        self.l1.admit(entry)
+        if self._framing.framed or not tier.backend.capabilities.native_ttl:
+            self._writes.back_fill(entry, above)  # else nobody knows when the value expires
+
     def _settle(self, load: Load) -> None:
         self._inflight.end(load)
         load.settle(self.l1.arena)
@@ -233,10 +317,12 @@ class Assembly:
     def _drop_corrupt(self, tier: Tier, name: str) -> None:
         """Delete a copy that failed its check, in order with the writes of its key."""
         _log.warning("%s: the copy of %r is corrupt and is dropped", tier.name, name)
-        writer = next(writer for writer in self._writes.writers if writer.tier is tier)
+        writer = self._writes.of(tier.name)
+        if writer is None:  # it has just been removed
+            return
 
         async def drop(names: Sequence[str]) -> None:
-            if name not in writer.pending:  # else the copy is being replaced
+            if not writer.is_busy(name):  # else the copy is being replaced
                 await writer.delete_many(names)
 
         self._detached.spawn(drop, (name,))

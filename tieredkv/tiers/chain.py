@@ -9,8 +9,9 @@ What can go wrong, and what the caller gets:
 
 =============================================  ================================================
 its write is pending, and L1 does not hold it  the value that is being written
-absent, foreign, expired, or changed in size   next tier, then MISS
-between look-up and read, twice
+absent, foreign, expired, older than a put or  next tier, then MISS
+delete of ours, or changed in size between
+look-up and read, twice
 tier down, late, or in error                   next tier, then UNKNOWN
 wrong bytes                                    dropped from that tier; next tier, then CORRUPT
 another size than the caller asked for         next tier, then REJECTED (`SizeMismatchError`)
@@ -52,12 +53,14 @@ class Wanted:
         out: The caller's buffer, of just the payload's size, or None to land in L1 alone.
         nbytes: Payload bytes that the tier being asked is expected to hold.
         resized: Whether that expectation was corrected once already.
+        lacking: The tiers asked so far that do not have it.
     """
 
     load: Load
     out: memoryview | None = None
     nbytes: int = 0
     resized: bool = False
+    lacking: list[Tier] = attrs.field(factory=list)
 
 
 class Chain:
@@ -69,6 +72,7 @@ class Chain:
         l1: MemoryTier,
         framing: Framing,
         *,
+        rise: Callable[..., None],
         drop_corrupt: Callable[[Tier, str], None],
         settle: Callable[[Load], None],
         pending: Callable[[str], Entry | None],
@@ -81,6 +85,8 @@ class Chain:
             tiers: In the order in which they are asked.
             l1: Where values land.
             framing: How values are stored.
+            rise: Called with a tier, a value from it that is current, the tiers above it that lack
+                it, and with ``prefetched=``: whether it is loaded ahead of need.
             drop_corrupt: Called with the tier and name of a copy that failed its check.
             settle: Called with each load as soon as its outcome is known; may be called again.
             pending: Called with a name; returns its value if some tier may hold an older one.
@@ -90,6 +96,7 @@ class Chain:
         self._tiers = tiers
         self._l1 = l1
         self._framing = framing
+        self._rise = rise
         self._drop_corrupt = drop_corrupt
         self._settle = settle
         self._pending = pending
@@ -106,7 +113,7 @@ class Chain:
         try:
             self._make_room()
             missing = [wanted for wanted in missing if not await self._from_pending(wanted)]
-            for tier in self._tiers:
+            for tier in tuple(self._tiers):
                 if not missing:
                     break
                 missing = await self._load_from(tier, missing)
@@ -153,7 +160,11 @@ class Chain:
         unknown: list[Wanted] = []
         for wanted in missing:
             wanted.resized = False
-            if wanted.load.size is None:
+            if not self._framing.framed and tier.fences.floor(wanted.load.name):
+                tier.counts.count("read", "stale_rejected")  # a bare value cannot be told
+                wanted.load.note(tier.name, GetStatus.MISS, None)
+                left.append(wanted)
+            elif wanted.load.size is None:
                 unknown.append(wanted)
             else:
                 wanted.nbytes = wanted.load.size
@@ -169,6 +180,8 @@ class Chain:
                     continue
                 tier.counts.count("read", "foreign")
                 status = GetStatus.MISS
+            elif status is GetStatus.MISS:
+                wanted.lacking.append(tier)
             wanted.load.note(tier.name, status, outcome.error)
             left.append(wanted)
         return sized, left
@@ -212,6 +225,7 @@ class Chain:
                 request, check = self._framing.read(
                     name, block, scatter=scatter, out=out, urgent=wanted.load.urgent
                 )
+            check.floor = tier.fences.floor(name)
             landing.append((wanted, entry, check))
             requests.append(request)
         shielded = any(wanted.out is not None for wanted in batch)
@@ -249,11 +263,12 @@ class Chain:
             if entry is None:
                 status, error = GetStatus.REJECTED, OutOfMemoryError(wanted.nbytes)
         if entry is not None and status is GetStatus.HIT:
-            entry.generation = check.generation
             entry.expires_ms = self._l1.promoted_until(check.expires_ms)
             load.entry = entry
             if load.current:
-                self._l1.admit(entry)
+                is_whole = entry.expires_ms == check.expires_ms  # not an aged copy
+                above = wanted.lacking if is_whole else ()
+                self._rise(tier, entry, above, prefetched=not load.urgent)
         elif entry is not None:
             self._l1.arena.drop(entry)
         load.note(tier.name, status, error)
@@ -270,8 +285,11 @@ class Chain:
                 error = SizeMismatchError(payload_bytes, wanted.load.size)
         elif status is GetStatus.CORRUPT:
             self._drop_corrupt(tier, wanted.load.name)
+            wanted.lacking.append(tier)
         elif check.reason:
             tier.counts.count("read", check.reason)
+        if status is GetStatus.MISS and check.reason != "foreign":
+            wanted.lacking.append(tier)
         wanted.load.note(tier.name, status, error)
 
     def _resize(self, wanted: Wanted, stored_bytes: int) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tieredkv.errors import KeyFormatError
+from tieredkv.errors import KeyFormatError, TierUnavailableError
 from tieredkv.frames import now_ms
 from tieredkv.keys import ALL, Key, Tenant, key_of, tenant_of
 from tieredkv.results import GetStatus, StatResult, ValueInfo, merge_reads
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tieredkv.tiers.tier import Tier
 
 __all__ = ["Lookups"]
+
+_UNANSWERED: Final = "the tier has not answered to the last put of this key, so this may be older"
 
 
 class Lookups:
@@ -51,18 +53,23 @@ class Lookups:
             if not entry.expires_ms or entry.expires_ms > now_ms():
                 info = ValueInfo(entry.nbytes, self._l1.name)
                 results[name] = StatResult(key, GetStatus.HIT, info, self._l1.name)
-        for tier in self._tiers:
+        for tier in tuple(self._tiers):
             left = [name for name in results if name not in settled]
             outcomes = await tier.stat_many(left)
             for name, outcome in zip(left, outcomes, strict=True):
                 status, nbytes = outcome.status, None
                 if status is GetStatus.HIT:
                     nbytes = self._framing.payload_bytes(outcome.stored_bytes)
-                    status = GetStatus.MISS if nbytes is None else status
+                    status = GetStatus.MISS if nbytes is None else self._held(tier, name)
                 before = results[name]
                 if merge_reads((before.status, status)) is not before.status:
-                    found = None if nbytes is None else ValueInfo(nbytes, tier.name)
-                    results[name] = StatResult(before.key, status, found, tier.name, outcome.error)
+                    error = outcome.error
+                    found = None
+                    if status is GetStatus.HIT:
+                        found = ValueInfo(nbytes or 0, tier.name)
+                    elif error is None:
+                        error = TierUnavailableError(tier.name, "stat", _UNANSWERED)
+                    results[name] = StatResult(before.key, status, found, tier.name, error)
                 if status is GetStatus.HIT:
                     settled.add(name)
         return [results[name] for name in names]
@@ -79,11 +86,17 @@ class Lookups:
                 if name.startswith(prefix) and tenant in (ALL, tenant_of(name)):
                     yield name
             return
-        backend = next(t.backend for t in self._tiers if t.name == tier)
-        async for stored in backend.list_names(prefix):
+        async for stored in next(t for t in self._tiers if t.name == tier).list_names(prefix):
             try:
                 key_of(stored.name)
             except KeyFormatError:
                 continue
             if tenant in (ALL, tenant_of(stored.name)):
                 yield stored.name
+
+    def _held(self, tier: Tier, name: str) -> GetStatus:
+        """Return what it means that a tier has something under a name."""
+        held = tier.fences.holds(name)
+        if held is None:
+            return GetStatus.HIT
+        return held if self._framing.framed else GetStatus.MISS  # a bare value cannot be told

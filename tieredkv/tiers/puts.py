@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -13,6 +12,7 @@ from tieredkv.results import PutStatus, WriteOutcome
 
 if TYPE_CHECKING:
     from tieredkv.pool.arena import Entry
+    from tieredkv.tiers.fences import Generations
     from tieredkv.tiers.inflight import InFlight
     from tieredkv.tiers.memory import MemoryTier
     from tieredkv.tiers.pacing import Pacer
@@ -61,12 +61,19 @@ class Reservation:
 class Puts:
     """Puts values of one store."""
 
-    def __init__(self, l1: MemoryTier, writes: Writes, inflight: InFlight, pacer: Pacer) -> None:
+    def __init__(
+        self,
+        l1: MemoryTier,
+        writes: Writes,
+        inflight: InFlight,
+        pacer: Pacer,
+        generations: Generations,
+    ) -> None:
         self._l1 = l1
         self._writes = writes
         self._inflight = inflight
         self._pacer = pacer
-        self._generation = 0
+        self._generations = generations
 
     async def put(self, value: NewValue) -> PutOutcomes:
         """Do as `put_many` for one value, without the machinery of a batch where L1 is alone."""
@@ -167,8 +174,7 @@ class Puts:
 
     def _admit(self, entry: Entry, expires_ms: int) -> bool:
         """Number a filled entry and make it resident, or say that the overflow cannot."""
-        self._generation = max(self._generation + 1, time.time_ns() // 1000)
-        entry.generation = self._generation
+        entry.generation = self._generations.draw()
         entry.expires_ms = expires_ms
         if self._l1.admit(entry):
             return True

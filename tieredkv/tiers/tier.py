@@ -1,10 +1,12 @@
-"""One L2 tier: a backend at its place in a store, with its deadline, counters and state."""
+"""One L2 tier: a backend at its place in a store, with deadline, health, fences and counters."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
@@ -26,15 +28,26 @@ from tieredkv.results import (
     StatOutcome,
     WriteOutcome,
 )
+from tieredkv.tiers.health import Health
 
 if TYPE_CHECKING:
-    from tieredkv.backends.base import Backend, BackendStatus, ReadRequest, WriteRequest
+    from tieredkv.backends.base import (
+        Backend,
+        BackendStatus,
+        ReadRequest,
+        StoredName,
+        WriteRequest,
+    )
+    from tieredkv.tasks import Detached
+    from tieredkv.tiers.fences import Fences
 
 __all__ = ["Tier"]
 
 _log: Final = logging.getLogger(__name__)
 
 _MOVES_BYTES: Final = {"read": GetStatus.HIT, "write": PutStatus.STORED}
+
+_NAMES_REMEMBERED: Final = 65_536
 
 OutcomeT = TypeVar("OutcomeT", ReadOutcome, WriteOutcome, StatOutcome, DeleteOutcome)
 
@@ -46,14 +59,47 @@ class Tier:
         backend: The backend.
         name: Its name.
         counts: What it has answered.
-        failure: Why the last call failed; None if it did not.
+        health: Whether it is asked at all.
+        fences: Which of its values are too old.
+        risen: Names that it has answered with once; where a second hit decides.
+        is_draining: Whether it is about to be removed: it is not read, and takes no new values.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, detached: Detached, fences: Fences) -> None:
         self.backend: Backend = backend
         self.name: str = backend.name
         self.counts: Counts = Counts()
-        self.failure: TieredKVError | None = None
+        self.health: Health = Health(backend.name, self._probe, detached)
+        self.fences: Fences = fences
+        self.risen: OrderedDict[str, None] = OrderedDict()
+        self.is_draining: bool = False
+        self._is_open = False
+
+    async def open(self) -> None:
+        """Open the backend; one that cannot be reached now is asked again in the background.
+
+        Raises:
+            TierError: It refuses, and waiting will not help.
+            MissingDependencyError: A package is missing or unfit.
+        """
+        try:
+            await self.backend.open()
+        except TierUnavailableError as error:
+            self.health.open(error)
+        else:
+            self._is_open = True
+
+    def promotes(self, name: str) -> bool:
+        """Say whether a value that it has answered with shall enter the tiers above."""
+        if self.backend.promotion != "second_hit":
+            return self.backend.promotion == "always"
+        if name in self.risen:
+            del self.risen[name]
+            return True
+        self.risen[name] = None
+        if len(self.risen) > _NAMES_REMEMBERED:
+            self.risen.popitem(last=False)
+        return False
 
     async def read_many(
         self, requests: Sequence[ReadRequest], *, shielded: bool = False
@@ -78,6 +124,7 @@ class Tier:
             self.backend.write_many,
             requests,
             lambda error: WriteOutcome(PutStatus.UNKNOWN, None, error),
+            not_asked=lambda error: WriteOutcome(PutStatus.SKIPPED, "unavailable", error),
         )
 
     async def stat_many(self, names: Sequence[str]) -> list[StatOutcome]:
@@ -96,31 +143,83 @@ class Tier:
             self.backend.delete_many,
             names,
             lambda error: DeleteOutcome(DeleteStatus.UNKNOWN, error),
+            not_asked=lambda error: DeleteOutcome(DeleteStatus.FAILED, error),
         )
+
+    async def list_names(self, prefix: str) -> AsyncIterator[StoredName]:
+        """See `Backend.list_names`.
+
+        Raises:
+            TierUnavailableError: The tier has not been reached since the store was opened.
+        """
+        if not self._is_open:
+            raise self._not_asked("list")
+        async for stored in self.backend.list_names(prefix):
+            yield stored
 
     async def status(self) -> dict[str, Any]:
         """Return whether it works, by its last call and by its own word, and its own figures."""
         said: BackendStatus | None = None
         reason = ""
-        with anyio.move_on_after(self.backend.deadline_s):
-            try:
-                said = await self.backend.status()
-            except Exception as raised:  # noqa: BLE001 - a third party's backend
-                reason = f"status: {type(raised).__name__}: {raised}"
-        if said is None:
-            reason = reason or f"status: no answer within {self.backend.deadline_s} s"
-        elif not said.is_healthy:
-            reason = said.reason
-        reason = str(self.failure) if self.failure is not None else reason
-        details = dict(said.details) if said is not None else {}
-        return {"is_healthy": not reason, "reason": reason, "details": details}
+        if self._is_open:
+            with anyio.move_on_after(self.backend.deadline_s):
+                try:
+                    said = await self.backend.status()
+                except Exception as raised:  # noqa: BLE001 - a third party's backend
+                    reason = f"status: {type(raised).__name__}: {raised}"
+            if said is None:
+                reason = reason or f"status: no answer within {self.backend.deadline_s} s"
+            elif not said.is_healthy:
+                reason = said.reason
+        if self.health.failure is not None:
+            reason = str(self.health.failure)
+        return {
+            "is_healthy": not reason,
+            "reason": reason,
+            "is_asked": not self.health.is_open,
+            "is_draining": self.is_draining,
+            "times_given_up": self.health.times_opened,
+            "probes": self.health.probes,
+            "fences": len(self.fences),
+            "details": dict(said.details) if said is not None else {},
+        }
 
     async def aclose(self) -> None:
-        """Close the backend; what it raises is logged."""
+        """Stop probing and close the backend; what it raises is logged."""
+        await self.health.aclose()
+        self._is_open = False
         try:
             await self.backend.aclose()
         except Exception:  # noqa: BLE001 - a third party's backend
             _log.exception("%s: closing failed", self.name)
+
+    async def _probe(self) -> TieredKVError | None:
+        """Ask the tier something cheap, or open it; return why it does not answer, or None."""
+        with anyio.move_on_after(self.backend.deadline_s):
+            try:
+                if not self._is_open:
+                    await self.backend.open()
+                    self._is_open = True
+                    return None
+                # A name that no cache on the way has heard of.
+                (outcome,) = await self.backend.stat_many([f"tieredkv-probe-{uuid.uuid4().hex}"])
+            except TieredKVError as error:
+                return error
+            except Exception as raised:  # noqa: BLE001 - a third party's backend
+                return TierError(self.name, "probe", f"{type(raised).__name__}: {raised}")
+            return outcome.error if outcome.status is GetStatus.UNKNOWN else None
+        return self._late("probe")
+
+    def _late(self, operation: str) -> TierUnavailableError:
+        detail = f"no answer within {self.backend.deadline_s} s"
+        return TierUnavailableError(self.name, operation, detail)
+
+    def _not_asked(self, operation: str) -> TierUnavailableError:
+        why = (
+            f"it does not answer: {self.health.failure}" if self.health.is_open else "it is closed"
+        )
+        detail = f"not asked, since {why}"
+        return TierUnavailableError(self.name, operation, detail)
 
     async def _ask(
         self,
@@ -129,10 +228,25 @@ class Tier:
         requests: Sequence[Any],
         failed: Callable[[TieredKVError], OutcomeT],
         *,
+        not_asked: Callable[[TieredKVError], OutcomeT] | None = None,
         shielded: bool = False,
     ) -> list[OutcomeT]:
+        """Call the backend.
+
+        Args:
+            operation: What it is called, in figures and errors.
+            call: The backend's method.
+            requests: Its argument.
+            failed: Makes the outcome of a request that got no answer.
+            not_asked: Makes that of one which was not sent; default `failed`.
+            shielded: No deadline, no cancellation.
+        """
         if not requests:
             return []
+        if self.health.is_open or not self._is_open:
+            for _ in requests:
+                self.counts.count(operation, "not_asked")
+            return [(not_asked or failed)(self._not_asked(operation))] * len(requests)
         began = time.perf_counter()
         error: TieredKVError | None = None
         outcomes: list[OutcomeT] = []
@@ -146,7 +260,7 @@ class Tier:
                 _log.exception("%s: %s: the backend raised, a defect of it", self.name, operation)
                 error = TierError(self.name, operation, f"{type(raised).__name__}: {raised}")
         if scope.cancelled_caught:
-            error = TierUnavailableError(self.name, operation, f"no answer within {deadline_s} s")
+            error = self._late(operation)
         if len(outcomes) != len(requests):
             error = error or TierError(self.name, operation, "an outcome is missing")
             outcomes = [failed(error)] * len(requests)
@@ -154,15 +268,14 @@ class Tier:
         for request, outcome in zip(requests, outcomes, strict=True):
             moved = outcome.status is _MOVES_BYTES.get(operation)
             self.counts.count(operation, outcome.status, request.nbytes if moved else 0)
-        self._watch(operation, outcomes)
+        self._judge(operation, outcomes, answered=error is None)
         return outcomes
 
-    def _watch(self, operation: str, outcomes: Sequence[OutcomeT]) -> None:
-        """Log once when the tier begins to fail, and once when it answers again."""
-        error = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
-        failure = error if isinstance(error, TierError) else None
-        if failure is not None and self.failure is None:
-            _log.warning("tier %s is failing: %s", self.name, failure)
-        elif self.failure is not None and failure is None:
-            _log.info("tier %s answers again: %s", self.name, operation)
-        self.failure = failure
+    def _judge(self, operation: str, outcomes: Sequence[OutcomeT], *, answered: bool) -> None:
+        """Tell the tier's health how a call went."""
+        errors = [outcome.error for outcome in outcomes if isinstance(outcome.error, TierError)]
+        if not errors:
+            self.health.succeeded(operation)
+            return
+        unreached = sum(isinstance(error, TierUnavailableError) for error in errors)
+        self.health.failed(errors[0], answered=answered and unreached < len(outcomes))

@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from tieredkv.config import MiB
+from tieredkv.config import MiB, WriteThrough
 from tieredkv.errors import StoreClosedError
-from tieredkv.results import DeleteOutcome, FlushReport, PutStatus, WriteOutcome
+from tieredkv.frames import now_ms
+from tieredkv.results import (
+    DeleteOutcome,
+    DeleteStatus,
+    FlushReport,
+    GetStatus,
+    PutStatus,
+    WriteOutcome,
+)
 
 if TYPE_CHECKING:
-    from tieredkv.config import WriteThrough
     from tieredkv.pool.arena import Arena, Entry
     from tieredkv.tasks import Detached
     from tieredkv.tiers.framing import Framing
@@ -30,6 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["Put", "TierWriter", "Writes"]
 
 _PENDING: Final = WriteOutcome(PutStatus.PENDING)
+
+_SUPERSEDED: Final = "superseded"
+_DELETED: Final = "deleted"
+_OVERTAKEN: Final = frozenset({_SUPERSEDED, _DELETED})
+
+_NOBODY_WAITS: Final = WriteThrough(require="none")
 
 _CALL_BYTES: Final = 64 * MiB  # handed to a backend at once, each call with a deadline of its own
 
@@ -41,18 +54,24 @@ class Put:
         entry: The value.
         in_l1: Whether L1 can take the value; else its memory is of the overflow.
         ttl_s: Time to live, or None.
+        writers: Those of the tiers at the time of the put.
         outcomes: One for each tier, by name.
     """
 
-    __slots__ = ("_require", "_settled", "entry", "in_l1", "outcomes", "ttl_s")
+    __slots__ = ("_require", "_settled", "entry", "in_l1", "outcomes", "ttl_s", "writers")
 
     def __init__(
-        self, entry: Entry, ttl_s: float | None, policy: WriteThrough, tiers: Iterable[str]
+        self,
+        entry: Entry,
+        ttl_s: float | None,
+        policy: WriteThrough,
+        writers: Sequence[TierWriter],
     ) -> None:
         self.entry: Entry = entry
+        self.writers: Sequence[TierWriter] = tuple(writers)
         self.in_l1: bool = isinstance(entry.place, int)
         self.ttl_s: float | None = ttl_s
-        self.outcomes: dict[str, WriteOutcome] = dict.fromkeys(tiers, _PENDING)
+        self.outcomes: dict[str, WriteOutcome] = {writer.tier.name: _PENDING for writer in writers}
         self._require = policy.require
         self._settled = anyio.Event() if self.outcomes else None
 
@@ -104,6 +123,10 @@ class TierWriter:
         """Wire names with a write or delete that has no outcome yet."""
         return tuple(self._last)
 
+    def is_busy(self, name: str) -> bool:
+        """Say whether a write or delete of a name has no outcome yet."""
+        return name in self._last
+
     def accept(self, put: Put) -> None:
         """Become a user of the put's entry, until its outcome is final."""
         put.entry.users += 1
@@ -115,7 +138,7 @@ class TierWriter:
         batch_bytes = 0
         for put in puts:
             name = put.entry.name
-            before, end = self._take_turn(name, "superseded")
+            before, end = self._take_turn(name, _SUPERSEDED)
             if before is not None:
                 self._waiting[name] = put
                 self._writes.detached.spawn(self._write_later, (before, put, end))
@@ -128,14 +151,25 @@ class TierWriter:
         if batch:
             self._writes.detached.spawn(self._write, batch)
 
-    async def delete_many(self, names: Sequence[str]) -> list[DeleteOutcome]:
-        """Delete after what runs for these keys, and instead of what waits; not to be cancelled."""
-        turns = [(name, *self._take_turn(name, "deleted")) for name in names]
+    async def delete_many(
+        self, names: Sequence[str], generation: int | None = None
+    ) -> list[DeleteOutcome]:
+        """Delete after what runs for these keys, and instead of what waits; not to be cancelled.
+
+        Args:
+            names: Distinct wire names.
+            generation: That of the delete; None if what a reader may get stays as it is.
+        """
+        turns = [(name, *self._take_turn(name, _DELETED)) for name in names]
         try:
             for _, before, _ in turns:
                 if before is not None:
                     await before.wait()
-            return await self.tier.delete_many(names)
+            outcomes = await self.tier.delete_many(names)
+            if generation is not None:
+                for name, outcome in zip(names, outcomes, strict=True):
+                    self._fence_delete(name, generation, outcome)
+            return outcomes
         finally:
             for name, _, end in turns:
                 self._end_turn(name, end)
@@ -181,8 +215,33 @@ class TierWriter:
             del self._last[name]
         self._writes.wake()
 
-    def _finish(self, put: Put, outcome: WriteOutcome) -> None:
+    def refuse(self, put: Put, reason: str) -> None:
+        """Take a put that this tier is not to have: it ends there as SKIPPED."""
+        self.tier.counts.count("write", reason)
+        self._settle(put, WriteOutcome(PutStatus.SKIPPED, reason))
+
+    def _settle(self, put: Put, outcome: WriteOutcome) -> None:
+        """Give a put its final outcome, and keep what it has not replaced from readers."""
+        name, generation = put.entry.name, put.entry.generation
+        if outcome.status is PutStatus.STORED:
+            self.tier.fences.carried_out(name, generation, GetStatus.HIT)
+        elif outcome.status is PutStatus.UNKNOWN:
+            self.tier.fences.unknown(name, generation, GetStatus.UNKNOWN)
+        elif outcome.reason not in _OVERTAKEN:  # else the later one sees to it
+            self.tier.fences.missed(name, generation)
         put.finish(self.tier.name, outcome)
+
+    def _fence_delete(self, name: str, generation: int, outcome: DeleteOutcome) -> None:
+        match outcome.status:
+            case DeleteStatus.DELETED | DeleteStatus.ABSENT:
+                self.tier.fences.carried_out(name, generation, GetStatus.MISS)
+            case DeleteStatus.UNKNOWN:
+                self.tier.fences.unknown(name, generation, GetStatus.MISS)
+            case _:
+                self.tier.fences.missed(name, generation)
+
+    def _finish(self, put: Put, outcome: WriteOutcome) -> None:
+        self._settle(put, outcome)
         self._writes.settle(put)
         self.pending_bytes -= put.entry.nbytes
         self._writes.arena.drop(put.entry)
@@ -214,14 +273,13 @@ class Writes:
         self.detached = detached
         self.writers: list[TierWriter] = [TierWriter(tier, self) for tier in tiers]
         self._policy = policy
-        # Each tier has its share, so that one that hangs does not take the others' room.
-        self._share_bytes = max_pending_bytes // max(len(tiers), 1)
+        self._max_pending_bytes = max_pending_bytes
         self._latest: dict[str, Put] = {}  # those with a pending write
         self._changed = anyio.Event()
 
     def put(self, entry: Entry, ttl_s: float | None) -> Put:
         """Return the put of an entry, not submitted yet; the caller stays a user of the entry."""
-        return Put(entry, ttl_s, self._policy, [writer.tier.name for writer in self.writers])
+        return Put(entry, ttl_s, self._policy, self.writers)
 
     async def submit(self, puts: Iterable[Put]) -> None:
         """Hand puts to the tiers.
@@ -229,9 +287,7 @@ class Writes:
         A tier whose share of pending bytes is used up is waited for, at most for its deadline, if
         the policy needs it; else the put is SKIPPED("busy") there.
         """
-        if not self.writers:
-            return
-        accepted: dict[TierWriter, list[Put]] = {writer: [] for writer in self.writers}
+        accepted: dict[TierWriter, list[Put]] = {}
 
         def start() -> None:
             for writer, writes in accepted.items():
@@ -239,22 +295,38 @@ class Writes:
                 writes.clear()
 
         for put in puts:
-            able = [writer for writer in self.writers if self._able(writer, put)]
+            able = [writer for writer in put.writers if self._refusal(writer, put) is None]
             takers = [writer for writer in able if self._has_room(writer, put)]
             if not self._enough(takers, able):
                 start()
                 takers = await self._wait_for_room(put, able)
             if takers:
                 self._latest[put.entry.name] = put
-            for writer in self.writers:
+            else:
+                self._latest.pop(put.entry.name, None)  # what is pending is older
+            for writer in put.writers:
                 if writer in takers:
                     writer.accept(put)
-                    accepted[writer].append(put)
+                    accepted.setdefault(writer, []).append(put)
                 else:
-                    reason = "busy" if writer in able else "ttl_unsupported"
-                    writer.tier.counts.count("write", reason)
-                    put.finish(writer.tier.name, WriteOutcome(PutStatus.SKIPPED, reason))
+                    writer.refuse(put, self._refusal(writer, put) or "busy")
         start()
+
+    def back_fill(self, entry: Entry, tiers: Iterable[Tier]) -> None:
+        """Write a value that came from a tier below to tiers that lack it; nobody waits for it.
+
+        Where another write of the key is under way, or too much is pending, it is left out.
+        """
+        ttl_s = max(0.001, (entry.expires_ms - now_ms()) / 1000) if entry.expires_ms else None
+        for tier in tiers:
+            writer = self.of(tier.name)
+            if writer is None or tier.backend.write_on != "put" or writer.is_busy(entry.name):
+                continue
+            put = Put(entry, ttl_s, _NOBODY_WAITS, [writer])
+            if self._refusal(writer, put) is None and self._has_room(writer, put):
+                tier.counts.count("write", "back_fill")
+                writer.accept(put)
+                writer.start([put])
 
     def latest(self, name: str) -> Entry | None:
         """Return the last value put under a name if some tier may still hold an older one."""
@@ -271,9 +343,25 @@ class Writes:
         for name in names:
             self._latest.pop(name, None)
 
-    async def flush(self) -> None:
-        """Wait until no write is pending."""
-        while any(writer.pending for writer in self.writers):
+    def add(self, tier: Tier, place: int) -> None:
+        """Write to a further tier, from the next put on."""
+        self.writers.insert(place, TierWriter(tier, self))
+
+    def of(self, name: str) -> TierWriter | None:
+        """Return the writer of a tier."""
+        return next((writer for writer in self.writers if writer.tier.name == name), None)
+
+    def remove(self, tier: Tier) -> None:
+        """Forget a tier that has nothing pending."""
+        self.writers[:] = [writer for writer in self.writers if writer.tier is not tier]
+
+    def pending(self, tier: Tier) -> tuple[str, ...]:
+        """Return the wire names with a write or delete of a tier that has no outcome yet."""
+        return next((w.pending for w in self.writers if w.tier is tier), ())
+
+    async def flush(self, tier: Tier | None = None) -> None:
+        """Wait until no write is pending, in one tier or in all."""
+        while any(writer.pending for writer in self.writers if tier in (None, writer.tier)):
             await self._changed.wait()
 
     def report(self) -> FlushReport:
@@ -295,14 +383,20 @@ class Writes:
                 takers = [writer for writer in able if self._has_room(writer, put)]
         return takers
 
-    def _able(self, writer: TierWriter, put: Put) -> bool:
-        # A bare value cannot say when it expires.
+    def _refusal(self, writer: TierWriter, put: Put) -> str | None:
+        """Return why a tier is not to have a put, if so."""
+        if writer.tier.is_draining:
+            return "draining"
         native = writer.tier.backend.capabilities.native_ttl
-        return put.ttl_s is None or self.framing.framed or native
+        if put.ttl_s is not None and not self.framing.framed and not native:
+            return "ttl_unsupported"  # a bare value cannot say when it expires
+        return None
 
     def _has_room(self, writer: TierWriter, put: Put) -> bool:
+        # Each tier has its share, so that one that hangs does not take the others' room.
+        share_bytes = self._max_pending_bytes // max(len(self.writers), 1)
         pending = writer.pending_bytes
-        return pending == 0 or pending + put.entry.nbytes <= self._share_bytes
+        return pending == 0 or pending + put.entry.nbytes <= share_bytes
 
     def _enough(self, takers: Collection[TierWriter], able: Collection[TierWriter]) -> bool:
         match self._policy.require:
