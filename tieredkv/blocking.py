@@ -114,6 +114,7 @@ class BlockingTieredStore:
         fail_open: bool = True,
         on_put_failure: OnPutFailure = "return",
         max_pending: Size | None = None,
+        fence_s: float = 600.0,
         event_loop: EventLoop = "asyncio",
     ) -> None:
         """Compose a store; see `TieredStore`.
@@ -126,6 +127,7 @@ class BlockingTieredStore:
             fail_open: …
             on_put_failure: …
             max_pending: …
+            fence_s: …
             event_loop: What runs the store; all but ``"asyncio"`` must be installed.
         """
         choice(event_loop, field="event_loop", choices=get_args(EventLoop))
@@ -137,6 +139,7 @@ class BlockingTieredStore:
             fail_open=fail_open,
             on_put_failure=on_put_failure,
             max_pending=max_pending,
+            fence_s=fence_s,
         )
         self._loop = _LOOPS[event_loop]
         self._portal: BlockingPortal | None = None
@@ -276,6 +279,20 @@ class BlockingTieredStore:
     ) -> dict[str, int]:
         """See `TieredStore.clear`."""
         return self._run(partial(self._store.clear, tiers=tiers, tenant=tenant, dry_run=dry_run))
+
+    # -- changing the tiers ----------------------------------------------------------------------
+
+    def add_backend(self, backend: Backend, *, place: int | None = None) -> None:
+        """See `TieredStore.add_backend`."""
+        self._run(partial(self._store.add_backend, backend, place=place))
+
+    def remove_backend(self, name: str, *, timeout_s: float = 30.0) -> None:
+        """See `TieredStore.remove_backend`."""
+        self._run(partial(self._store.remove_backend, name, timeout_s=timeout_s))
+
+    def resume_backend(self, name: str) -> None:
+        """See `TieredStore.resume_backend`."""
+        self._do(partial(self._store.resume_backend, name))
 
     # -- watching --------------------------------------------------------------------------------
 
