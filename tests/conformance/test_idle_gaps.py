@@ -1,4 +1,4 @@
-"""Clients stay few when worker threads come and go: with pauses in which idle threads end."""
+"""Clients stay few when worker threads come and go: bursts, pauses, and others who use threads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from tests.conformance.media import Disk, Memory
 from tieredkv.testing.backends.hooks import BackendHooks
@@ -34,6 +35,7 @@ async def test_clients_stay_few_over_three_bursts(
                 source = Source(f"name-{number}", bytes(100_000))
                 tasks.start_soon(backend.write_many, [source.request()])
                 tasks.start_soon(backend.stat_many, [f"name-{number}"])
+                tasks.start_soon(to_thread.run_sync, threading.get_ident)  # others use them, too
         threads |= set(threading.enumerate())
         counts = hooks.client_counts(backend)
         assert counts is not None

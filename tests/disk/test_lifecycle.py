@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from tests.disk.calls import get, names, opened, put
 from tieredkv.backends import DiskBackend
 from tieredkv.backends.disk import backend as module
+from tieredkv.errors import WrongLoopError
 from tieredkv.testing.backends.requests import Gate, Source
 
 pytestmark = pytest.mark.anyio
@@ -26,6 +30,28 @@ def test_one_event_loop_after_another_may_use_it(tmp_path: Path) -> None:
 
     for number, loop in enumerate(["asyncio", "trio", "asyncio"]):
         anyio.run(use, number, backend=loop)
+
+
+def test_two_event_loops_at_a_time_use_one_directory(tmp_path: Path) -> None:
+    backends: dict[str, DiskBackend] = {}
+    both = threading.Barrier(2)
+
+    async def meet() -> None:
+        await to_thread.run_sync(both.wait, 30)
+
+    async def use(own: str, other: str) -> None:
+        async with opened(DiskBackend(tmp_path)) as backends[own]:
+            await put(backends[own], own, own.encode())
+            await meet()
+            assert await get(backends[own], other, 1) == other.encode()
+            with pytest.raises(WrongLoopError):
+                await get(backends[other], own, 1)
+            await meet()
+
+    with ThreadPoolExecutor(2) as threads:
+        running = [threads.submit(anyio.run, use, *names) for names in ("ab", "ba")]
+    for each in running:
+        each.result()
 
 
 async def test_the_directory_is_in_the_home_of_the_user(

@@ -8,7 +8,7 @@ from itertools import count
 import anyio
 import pytest
 
-from tests.workers.test_workers import Client, Gate, workers_of
+from tests.workers.parts import Client, Gate, workers_of
 from tieredkv.backends._workers import Job, Priority, Workers
 
 pytestmark = pytest.mark.anyio

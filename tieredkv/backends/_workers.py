@@ -235,11 +235,12 @@ class Workers(Generic[ClientT]):
 
     def open(self) -> None:
         """Bind to the running event loop."""
-        if self._pid != os.getpid():  # what ran or waited in the parent is none of ours
-            self._pid = os.getpid()
+        token = current_token()
+        if (self._pid, self._token) != (os.getpid(), token):
+            # What ran or waited in the parent, or on a loop that has ended, is none of ours.
+            self._pid, self._token = os.getpid(), token
             self._running = 0
             self._queues = tuple(deque() for _ in Priority)
-        self._token = current_token()
         # Made on the loop: one made elsewhere binds to the first loop that uses it.
         self._limiter = anyio.CapacityLimiter(self.num_workers)
         self._detached = Detached()
@@ -260,12 +261,21 @@ class Workers(Generic[ClientT]):
         return results[0]
 
     async def run_all(
-        self, jobs: Iterable[Job[ClientT]], priority: Priority = Priority.READ
+        self,
+        jobs: Iterable[Job[ClientT]],
+        priority: Priority = Priority.READ,
+        *,
+        most_hops: int | None = None,
     ) -> None:
         """Run jobs in worker threads, one hop a worker, and return when all have ended.
 
         A job should not raise: the first one that does ends its hop, and the jobs that are left
         then go undone if no other hop takes them.
+
+        Args:
+            jobs: What to run.
+            priority: How urgent it is.
+            most_hops: How many workers may share the jobs; all, if None.
 
         Raises:
             StoreClosedError: Not open, or closed while jobs were still queued.
@@ -278,7 +288,8 @@ class Workers(Generic[ClientT]):
         jobs = list(jobs)
         if not jobs:
             return
-        batch = _Batch(jobs, min(self.num_workers, len(jobs)), priority)
+        hops = min(most_hops or self.num_workers, self.num_workers, len(jobs))
+        batch = _Batch(jobs, hops, priority)
         del jobs  # the batch alone keeps them, and drops each when it has run
         for _ in range(batch.hops):
             if self._running < self.num_workers:
@@ -318,6 +329,7 @@ class Workers(Generic[ClientT]):
 
     async def _pump(self, batch: _Batch[ClientT] | None) -> None:
         """Run hops until the queue is empty; a detached task."""
+        queues = self._queues
         try:
             while batch is not None:
                 left = False
@@ -339,9 +351,10 @@ class Workers(Generic[ClientT]):
                         batch.end_hop()
                 batch = self._next()
         finally:
-            self._running -= 1
-            if self._closing and self._running == 0:
-                self._idle.set()
+            if self._queues is queues:  # else opened on another loop since
+                self._running -= 1
+                if self._closing and self._running == 0:
+                    self._idle.set()
 
     def _next(self) -> _Batch[ClientT] | None:
         """Take the most urgent batch that waits for a hop, or one that was overtaken too often."""
