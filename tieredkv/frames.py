@@ -27,9 +27,8 @@ from __future__ import annotations
 
 import struct
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
-import attrs
 import xxhash
 
 from tieredkv.results import GetStatus
@@ -41,11 +40,11 @@ TRAILER_BYTES: Final = 64
 _LAYOUT: Final = struct.Struct("<4sBBHQQQ16sQQ")
 _MAGIC: Final = b"TKV1"
 _VERSION: Final = 1
-_HASHED_TRAILER_BYTES: Final = TRAILER_BYTES - 8
+_HEAD: Final = struct.Struct("<4sBBHQQQ16sQ")  # what is digested of it
+_CHECKSUM_BYTES: Final = 8
 
 
-@attrs.frozen
-class Trailer:
+class Trailer(NamedTuple):
     """The last 64 bytes of a frame.
 
     Attributes:
@@ -91,12 +90,13 @@ def seal(block: memoryview, wire_name: str, *, generation: int, expires_ms: int 
         expires_ms: Unix milliseconds, 0 for never.
     """
     payload_bytes = block.nbytes - TRAILER_BYTES
-    head = (_MAGIC, _VERSION, 0, 0, payload_bytes, generation, expires_ms, _digest(wire_name), 0)
-    # The trailer is never half written: a second thread would digest what this one is changing.
-    trailer = bytearray(_LAYOUT.pack(*head, 0))
+    head = _HEAD.pack(
+        _MAGIC, _VERSION, 0, 0, payload_bytes, generation, expires_ms, _digest(wire_name), 0
+    )
     hasher = xxhash.xxh3_64(block[:payload_bytes])
-    hasher.update(memoryview(trailer)[:_HASHED_TRAILER_BYTES])
-    block[payload_bytes:] = _LAYOUT.pack(*head, hasher.intdigest())
+    hasher.update(head)
+    # The trailer is never half written: a second thread would digest what this one is changing.
+    block[payload_bytes:] = head + hasher.intdigest().to_bytes(_CHECKSUM_BYTES, "little")
 
 
 class FrameCheck:
@@ -162,7 +162,7 @@ class FrameCheck:
         hasher = self._hasher
         if hasher is None or self._fed != self._payload.nbytes:
             hasher = xxhash.xxh3_64(self._payload)
-        hasher.update(self._trailer[:_HASHED_TRAILER_BYTES])
+        hasher.update(self._trailer[: _HEAD.size])
         if (
             trailer.payload_bytes != self._payload.nbytes
             or trailer.name_digest != _digest(self._name)

@@ -154,6 +154,12 @@ class ThreadedBackend(Backend, Generic[ClientT]):
         """Return which names may share a job, where `has_groups`; on the event loop."""
         return 0
 
+    def _most_hops(
+        self, operation: Operation[OutcomeT], plan: Sequence[Sequence[int]]
+    ) -> int | None:
+        """Return how many workers may share a batch of these jobs, None for all."""
+        return None
+
     def _read_group(
         self, client: ClientT, requests: Sequence[ReadRequest]
     ) -> Sequence[ReadOutcome]:
@@ -190,12 +196,11 @@ class ThreadedBackend(Backend, Generic[ClientT]):
     async def read_many(self, requests: Sequence[ReadRequest]) -> list[ReadOutcome]:
         """See `Backend.read_many`."""
         outcomes: list[ReadOutcome | None] = [None] * len(requests)
-        jobs = [
-            self._job(self._read_group, requests, places, outcomes)
-            for places in self._planned(requests, range(len(requests)))
-        ]
+        plan = list(self._planned(requests, range(len(requests))))
+        jobs = [self._job(self._read_group, requests, places, outcomes) for places in plan]
         urgent = any(request.urgent for request in requests)
-        return await self._settle(READ if urgent else PREFETCH, jobs, outcomes)
+        operation = READ if urgent else PREFETCH
+        return await self._settle(operation, jobs, outcomes, self._most_hops(operation, plan))
 
     async def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteOutcome]:
         """See `Backend.write_many`."""
@@ -207,11 +212,9 @@ class ThreadedBackend(Backend, Generic[ClientT]):
             elif (limit := self.capabilities.max_value_bytes) and request.nbytes > limit:
                 outcomes[place] = WriteOutcome(PutStatus.REJECTED, "too_large")
         places_left = [place for place, outcome in enumerate(outcomes) if outcome is None]
-        jobs = [
-            self._job(self._write_group, requests, places, outcomes)
-            for places in self._planned(requests, places_left)
-        ]
-        return await self._settle(WRITE, jobs, outcomes)
+        plan = list(self._planned(requests, places_left))
+        jobs = [self._job(self._write_group, requests, places, outcomes) for places in plan]
+        return await self._settle(WRITE, jobs, outcomes, self._most_hops(WRITE, plan))
 
     async def stat_many(self, names: Sequence[str]) -> list[StatOutcome]:
         """See `Backend.stat_many`."""
@@ -302,11 +305,12 @@ class ThreadedBackend(Backend, Generic[ClientT]):
         operation: Operation[OutcomeT],
         jobs: Iterable[Callable[[ClientT], None]],
         outcomes: list[OutcomeT | None],
+        most_hops: int | None = None,
     ) -> list[OutcomeT]:
         """Run jobs, which fill `outcomes`, and fill what they leave."""
         error: TieredKVError
         try:
-            await self._workers.run_all(jobs, operation.priority)
+            await self._workers.run_all(jobs, operation.priority, most_hops=most_hops)
             error = TierUnavailableError(self.name, operation.name, "its worker ended early")
         except (StoreClosedError, WrongLoopError):
             raise

@@ -20,8 +20,8 @@ from tieredkv.backends.base import (
 )
 from tieredkv.backends.disk.index import BLOCK_BYTES
 from tieredkv.backends.disk.volume import NO_ROOM, Volume
-from tieredkv.backends.threaded import ThreadedBackend
-from tieredkv.config import Promotion, Size, WriteOn, choice, parse_size
+from tieredkv.backends.threaded import WRITE, Operation, OutcomeT, ThreadedBackend
+from tieredkv.config import MiB, Promotion, Size, WriteOn, choice, parse_size
 from tieredkv.errors import ConfigError, StoreClosedError, TierError, TierFullError
 from tieredkv.results import (
     DeleteOutcome,
@@ -77,6 +77,8 @@ class DiskBackend(ThreadedBackend[Volume]):
     Where the disk is full, values are evicted for new ones, whatever the capacity.
     """
 
+    job_bytes: int = 2 * MiB
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -123,6 +125,7 @@ class DiskBackend(ThreadedBackend[Volume]):
             max_value_bytes=limit,
         )
         self._fsync = durability == "fsync"
+        self._num_processors = _num_processors()
         self._detached = Detached()
         self._surveying = False
         self._troubles: dict[str, str] = {}  # operation → why it failed last, until it succeeds
@@ -206,6 +209,19 @@ class DiskBackend(ThreadedBackend[Volume]):
     def _disconnect(self, client: Volume) -> None:
         pass
 
+    def _most_hops(
+        self, operation: Operation[OutcomeT], plan: Sequence[Sequence[int]]
+    ) -> int | None:
+        """See `ThreadedBackend`.
+
+        A small value takes about as long in the interpreter as in the system, if that need not wait
+        for the disk. More threads than processors then only wait for each other.
+        """
+        if self._fsync if operation is WRITE else self._volume.reads_disk:
+            return None
+        large = sum(len(places) == 1 for places in plan)
+        return max(large, self._num_processors)
+
     def _probe(self, client: Volume) -> None:
         client.open()
 
@@ -280,3 +296,10 @@ class DiskBackend(ThreadedBackend[Volume]):
 def _is_answer(result: GetStatus | int | BaseException) -> bool:
     """Return whether the disk has answered a read, be it with a miss."""
     return not isinstance(result, BaseException) or isinstance(result, FileNotFoundError)
+
+
+def _num_processors() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -19,7 +19,7 @@ from tieredkv.backends.disk.names import OBJECTS, SHARDS
 from tieredkv.backends.disk.temporaries import Temporaries
 from tieredkv.config import KiB
 
-__all__ = ["Files", "Found"]
+__all__ = ["Files", "Found", "is_fed"]
 
 _OPEN_READ: Final = os.O_RDONLY | os.O_CLOEXEC
 _OPEN_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -31,6 +31,9 @@ _PIECE_BYTES: Final = 256 * KiB
 
 _PUBLISH_TRIES: Final = 3
 
+_BEYOND: Final = bytearray(1)
+"""Takes the byte behind a value that should not be there; nobody looks at it."""
+
 
 class Found(NamedTuple):
     """A file of a shard: its name there, its size, and when it was last used (Unix us)."""
@@ -38,6 +41,11 @@ class Found(NamedTuple):
     file: str
     nbytes: int
     used_us: int
+
+
+def is_fed(buffers: Sequence[memoryview]) -> bool:
+    """Return whether what lands in these buffers should be handed on in pieces."""
+    return len(buffers) > 1 and buffers[0].nbytes > _PIECE_BYTES
 
 
 class Files:
@@ -76,11 +84,20 @@ class Files:
         return f"{self._shards[shard]}/{file}"
 
     def read(
-        self, path: str, buffers: Sequence[memoryview], feed: Callable[[memoryview], None]
+        self,
+        path: str,
+        buffers: Sequence[memoryview],
+        nbytes: int,
+        feed: Callable[[memoryview], None] | None,
     ) -> int | None:
         """Fill the buffers if the value has exactly their size.
 
-        With more than one buffer, a large first one is fed in pieces as they land.
+        Args:
+            path: Where it is.
+            buffers: Where it lands.
+            nbytes: Their size.
+            feed: Takes what landed in the first of several buffers, piece by piece; None if it need
+                not, see `is_fed`.
 
         Returns:
             None if they are filled, else the size that the value has; they may hold anything then.
@@ -91,20 +108,16 @@ class Files:
         """
         descriptor = os.open(path, _OPEN_READ)
         try:
-            wanted = 0
-            for buffer in buffers:
-                wanted += buffer.nbytes
-            in_pieces = len(buffers) > 1 and buffers[0].nbytes > _PIECE_BYTES
             # Asked for a byte more than there should be, the system tells the size by itself.
-            if not in_pieces and os.preadv(descriptor, [*buffers, bytearray(1)], 0) == wanted:
+            if feed is None and os.preadv(descriptor, [*buffers, _BEYOND], 0) == nbytes:
                 return None
             stored = os.fstat(descriptor).st_size
-            if stored != wanted:
+            if stored != nbytes:
                 return stored
-            if in_pieces:
-                _read_in_pieces(descriptor, buffers, feed)
-            else:
+            if feed is None:
                 _read_fully(descriptor, list(buffers), 0)
+            else:
+                _read_in_pieces(descriptor, buffers, feed)
             return None
         finally:
             os.close(descriptor)

@@ -12,14 +12,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tieredkv.backends.disk import locks
-from tieredkv.backends.disk.files import Files
+from tieredkv.backends.disk.files import Files, is_fed
 from tieredkv.backends.disk.names import SHARDS, name_of, place_of
 from tieredkv.backends.disk.space import Space
 from tieredkv.config import KiB
@@ -51,11 +53,14 @@ class Volume:
     Attributes:
         files: Its files.
         next_survey: When to begin the next survey, on the monotonic clock.
+        reads_disk: Whether the latest reads had to wait for the disk, in part: what they wanted was
+            not in the page cache. True where the system does not tell.
     """
 
     def __init__(self, root: str, *, capacity_bytes: int | None, fsync: bool) -> None:
         self.files: Files = Files(root, fsync=fsync)
         self.next_survey: float = 0.0
+        self.reads_disk: bool = True
         self._root = root
         self._lock_path = f"{root}/{_LOCK}"
         self._capacity_bytes = capacity_bytes
@@ -93,7 +98,7 @@ class Volume:
         self.files.temporaries.close()
 
     def read_many(self, requests: Sequence[ReadRequest]) -> list[GetStatus | int | BaseException]:
-        """Fill the requests' buffers, and check what has landed while it is in the cache.
+        """Fill the requests' buffers and check what has landed.
 
         After a call of the system a thread has to wait for the interpreter if another one has it.
         So what else there is to do is done before and after all the calls, not between them.
@@ -102,25 +107,36 @@ class Volume:
             For each request: what its check says; the size of the value if that is another; or the
             error: `FileNotFoundError` if there is no such value and the buffers are untouched.
         """
-        read, path_of = self.files.read, self.files.path
         places = [_place_or_error(request.name) for request in requests]
-        paths = [place if isinstance(place, Exception) else path_of(*place) for place in places]
-        results: list[GetStatus | int | BaseException] = []
-        for path, request in zip(paths, requests, strict=True):
+        readings = [
+            (
+                place if isinstance(place, Exception) else self.files.path(*place),
+                request.buffers,
+                request.nbytes,
+                request.check.feed if is_fed(request.buffers) else None,
+            )
+            for place, request in zip(places, requests, strict=True)
+        ]
+        blocks_before = _blocks_read()
+        landed: list[int | BaseException | None] = []
+        read = self.files.read
+        for path, buffers, nbytes, feed in readings:
             try:
-                if isinstance(path, Exception):
-                    results.append(path)
-                    continue
-                check = request.check
-                stored = read(path, request.buffers, check.feed)
-                results.append(check.result() if stored is None else stored)
+                landed.append(
+                    path if isinstance(path, Exception) else read(path, buffers, nbytes, feed)
+                )
             except BaseException as error:  # noqa: BLE001 - of this request alone
-                results.append(error.with_traceback(None))  # its frames hold the buffers
+                landed.append(error.with_traceback(None))  # its frames hold the buffers
+        self.reads_disk = _blocks_read() != blocks_before
+        results = [
+            _checked(request) if missed is None else missed
+            for request, missed in zip(requests, landed, strict=True)
+        ]
         self._touch(
             [
                 place
-                for place, result in zip(places, results, strict=True)
-                if isinstance(result, GetStatus) and not isinstance(place, Exception)
+                for place, missed in zip(places, landed, strict=True)
+                if missed is None and not isinstance(place, Exception)
             ]
         )
         return results
@@ -324,6 +340,20 @@ class Volume:
         with contextlib.suppress(FileNotFoundError):
             return time.time() - os.stat(self._lock_path).st_mtime < _IDLE_OWNER_S
         return False
+
+
+def _checked(request: ReadRequest) -> GetStatus | BaseException:
+    try:
+        return request.check.result()
+    except BaseException as error:  # noqa: BLE001 - of this request alone
+        return error.with_traceback(None)
+
+
+def _blocks_read() -> float:
+    """Return how much this thread has read from disks; where that is unknown, never the same."""
+    if sys.platform != "linux":
+        return time.monotonic()
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
 
 
 def _place_or_error(name: str) -> tuple[int, str] | UnicodeError:
