@@ -7,6 +7,7 @@ over and waits. There is no second implementation.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections.abc import (
     AsyncGenerator,
@@ -34,6 +35,7 @@ from tieredkv.backends.base import Backend
 from tieredkv.config import L1Config, Size, WriteThrough, choice
 from tieredkv.errors import StoreClosedError
 from tieredkv.keys import ALL, Key, Tenant
+from tieredkv.loading import load
 from tieredkv.observe import Listener, StoreStats, Subscription
 from tieredkv.pool.lease import GetResults, MemoryObject
 from tieredkv.results import (
@@ -144,6 +146,13 @@ class BlockingTieredStore:
         self._loop = _LOOPS[event_loop]
         self._portal: BlockingPortal | None = None
         self._resources = ExitStack()
+
+    @classmethod
+    def from_config(cls, source: Mapping[str, Any] | str | os.PathLike[str]) -> Self:
+        """See `TieredStore.from_config`; `event_loop` may be configured, too."""
+        configuration = load(source, cls)
+        configuration.log()
+        return configuration.store
 
     # -- opening and closing ---------------------------------------------------------------------
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -85,7 +86,7 @@ def parse_size(value: object, *, field: str = "size") -> int:
     if not unit:
         raise ConfigError(f"{field}={value!r} has no unit: give an int for bytes, or add one")
     raise ConfigError(
-        f"{field}={value!r} has no such unit: use {' '.join(_UNITS)}" + _nearest(unit, _UNITS)
+        f"{field}={value!r} has no such unit: use {' '.join(_UNITS)}" + nearest(unit, _UNITS)
     )
 
 
@@ -154,7 +155,7 @@ def choice(value: object, *, field: str, choices: Sequence[str]) -> str:
     """
     if not isinstance(value, str) or value not in choices:
         listed = ", ".join(map(repr, choices))
-        raise ConfigError(f"{field}={value!r} must be one of {listed}" + _nearest(value, choices))
+        raise ConfigError(f"{field}={value!r} must be one of {listed}" + nearest(value, choices))
     return value
 
 
@@ -164,7 +165,8 @@ def _scaled(number: str, unit_bytes: int) -> int:
     return int(digits + fraction) * unit_bytes // per_unit
 
 
-def _nearest(value: object, names: Sequence[str] | dict[str, int]) -> str:
+def nearest(value: object, names: Collection[str]) -> str:
+    """Return `` (did you mean 'x'?)`` for the name that is most like `value`; empty if none is."""
     if not isinstance(value, str):
         return ""
     matches = difflib.get_close_matches(value.lower(), [name.lower() for name in names], n=1)
@@ -305,7 +307,19 @@ def _path(value: object) -> Path | None:
         return value
     if not isinstance(value, str) or not value:
         raise ConfigError(f"{value!r} must be the path of a PEM file")
-    return Path(value).expanduser()
+    return home_expanded(value, field="a PEM file")
+
+
+def home_expanded(value: str | os.PathLike[str], *, field: str) -> Path:
+    """Return a path with ``~`` replaced by the home directory.
+
+    Raises:
+        ConfigError: There is no such user.
+    """
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{field}={str(value)!r}: there is no such user: write it out") from None
 
 
 @attrs.frozen(kw_only=True)

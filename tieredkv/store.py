@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+import os
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from threading import get_ident
 from types import TracebackType
@@ -29,6 +30,7 @@ from tieredkv.errors import (
 )
 from tieredkv.frames import now_ms
 from tieredkv.keys import ALL, Key, Tenant, wire_name_of
+from tieredkv.loading import load
 from tieredkv.observe import Listener, Listeners, StoreStats, Subscription
 from tieredkv.pool.lease import GetResults, MemoryObject
 from tieredkv.results import (
@@ -138,6 +140,22 @@ class TieredStore:
         self._opened = False
         self._open: Assembly | None = None
         self._thread_id = 0  # that of the event loop
+
+    @classmethod
+    def from_config(cls, source: Mapping[str, Any] | str | os.PathLike[str]) -> Self:
+        """Compose a store from a configuration: a mapping, or a file of JSON, TOML or YAML.
+
+        ``{"l1": "4GiB", "l2": [{"type": "disk", "path": "/var/cache/kv"}, ...]}``: the names are
+        those of the constructors' arguments. LMCache's adapter specifications and single-process
+        files are taken as they are. ``${NAME}`` in a text is the environment variable's value.
+
+        Raises:
+            ConfigError: A setting is unknown, missing, out of range, or contradicts another one.
+            MissingDependencyError: The file is YAML, and PyYAML is not installed.
+        """
+        configuration = load(source, cls)
+        configuration.log()
+        return configuration.store
 
     # -- opening and closing ---------------------------------------------------------------------
 

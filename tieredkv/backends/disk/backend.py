@@ -21,7 +21,7 @@ from tieredkv.backends.base import (
 from tieredkv.backends.disk.index import BLOCK_BYTES
 from tieredkv.backends.disk.volume import NO_ROOM, Volume
 from tieredkv.backends.threaded import WRITE, Operation, OutcomeT, ThreadedBackend
-from tieredkv.config import MiB, Promotion, Size, WriteOn, choice, parse_size
+from tieredkv.config import MiB, Promotion, Size, WriteOn, choice, home_expanded, parse_size
 from tieredkv.errors import ConfigError, StoreClosedError, TierError, TierFullError
 from tieredkv.results import (
     DeleteOutcome,
@@ -114,7 +114,7 @@ class DiskBackend(ThreadedBackend[Volume]):
                 raise ConfigError(
                     f"capacity={capacity!r} is below one block of {BLOCK_BYTES} bytes"
                 )
-        self.path: Path = Path(path).expanduser()
+        self.path: Path = home_expanded(path, field="path")
         self.capacity_bytes: int | None = limit
         self.capabilities: Capabilities = Capabilities(
             persistent=True,
