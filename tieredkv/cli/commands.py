@@ -9,8 +9,9 @@ from typing import Final
 import click
 
 import tieredkv
+from tieredkv.cli.config import config
 from tieredkv.cli.demo import demo
-from tieredkv.errors import ConfigError, TieredKVError
+from tieredkv.errors import ConfigError, MissingDependencyError, TieredKVError
 
 __all__ = ["run"]
 
@@ -31,6 +32,7 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+group.add_command(config)
 group.add_command(demo)
 
 
@@ -46,7 +48,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except TieredKVError as error:
         _complain("tieredkv", str(error))
-        return USAGE_MISTAKE if isinstance(error, ConfigError) else 1
+        return USAGE_MISTAKE if isinstance(error, ConfigError | MissingDependencyError) else 1
     return int(status or 0)
 
 

@@ -267,6 +267,8 @@ def _visible(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_visible(name, item) for item in value]
     text = value.raw if isinstance(value, Expanded) else value
+    if isinstance(value, str) and not isinstance(value, Expanded):
+        text = value.replace("${", "$${")  # as it is written
     if name == "address" and isinstance(text, str):
         return _USERINFO.sub(_hide_userinfo, text)
     return text
