@@ -471,6 +471,7 @@ class TieredStore:
 
         Raises:
             OutOfMemoryError: L1 has no room, also after a second of waiting.
+            StoreClosedError: Not open, or closed before the block was left: the value is dropped.
             Exception: As `put`.
         """
         parts = self._parts()
@@ -479,6 +480,8 @@ class TieredStore:
         async with parts.puts.reserve(name, size) as reservation:
             slot = Slot(reservation.view)
             yield slot
+            if self._open is not parts:
+                raise StoreClosedError(f"the store was closed before {key!r} was filled")
         if reservation.outcomes is not None:
             slot.result = self._put_result(key, reservation.outcomes)
 
