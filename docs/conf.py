@@ -6,6 +6,7 @@ import builtins
 import re
 import sys
 from importlib import metadata
+from pathlib import Path
 
 from sphinx.application import Sphinx
 from sphinx.ext.napoleon import GoogleDocstring
@@ -14,7 +15,8 @@ project = "tieredkv"
 copyright = "The tieredkv authors"  # noqa: A001 - Sphinx wants this name
 release = metadata.version(project)
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+sys.path.insert(0, str(Path(__file__).parent))
+extensions = ["myst_parser", "settings_tables", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "changes"]
 html_theme = "furo"
 html_title = f"{project} {release}"

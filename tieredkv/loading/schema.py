@@ -179,15 +179,14 @@ def fit(item: Given, field: Field) -> Any:
             return value
         elif _is_list(arm) and isinstance(value, list) and all(isinstance(v, str) for v in value):
             return [str(text) for text in value]
-    if literals and len(literals) == len(arms) and isinstance(value, str):
+    if isinstance(value, str) and all(isinstance(arm, str) for arm in arms):
         choice(value, field=item.path, choices=literals)
     raise ConfigError(f"{item.path}{_shown(item)} must be {_spoken(arms, nested)}")
 
 
 def _nested(item: Given, kinds: Mapping[str, type]) -> Any:
-    if isinstance(item.value, str):
-        return kinds[item.value]()
-    found = given(item.value, item.path)
+    plain = {"type": item.value} if isinstance(item.value, str) else item.value
+    found = given(plain, item.path)
     tag = found.pop("type", None)
     if tag is None and len(kinds) > 1:
         raise ConfigError(f"{item.path}.type is missing: it is one of {', '.join(kinds)}")
