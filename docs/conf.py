@@ -42,7 +42,7 @@ nitpick_ignore += [  # parts of a signature that nobody uses by name
 nitpick_ignore_regex = [
     (r"py:.*", rf"{re.escape(root)}\..*") for root in (*sorted(sys.stdlib_module_names), *FOREIGN)
 ]
-nitpick_ignore_regex += [(r"py:obj", r"tieredkv\..*T")]  # type variables
+nitpick_ignore_regex += [(r"py:(class|obj)", r"tieredkv\..*[a-z]T")]  # type variables
 
 
 def setup(app: Sphinx) -> None:

@@ -31,11 +31,11 @@ from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, get_args
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from tieredkv import loading
 from tieredkv.backends.base import Backend
 from tieredkv.config import L1Config, Size, WriteThrough, choice
 from tieredkv.errors import StoreClosedError
 from tieredkv.keys import ALL, Key, Tenant
-from tieredkv.loading import load
 from tieredkv.observe import Listener, StoreStats, Subscription
 from tieredkv.pool.lease import GetResults, MemoryObject
 from tieredkv.results import (
@@ -150,7 +150,7 @@ class BlockingTieredStore:
     @classmethod
     def from_config(cls, source: Mapping[str, Any] | str | os.PathLike[str]) -> Self:
         """See `TieredStore.from_config`; `event_loop` may be configured, too."""
-        configuration = load(source, cls)
+        configuration = loading.load(source, cls)
         configuration.log()
         return configuration.store
 

@@ -9,6 +9,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, get_args
 
+from tieredkv import loading
 from tieredkv.backends.base import Backend
 from tieredkv.config import (
     L1Config,
@@ -30,7 +31,6 @@ from tieredkv.errors import (
 )
 from tieredkv.frames import now_ms
 from tieredkv.keys import ALL, Key, Tenant, wire_name_of
-from tieredkv.loading import load
 from tieredkv.observe import Listener, Listeners, StoreStats, Subscription
 from tieredkv.pool.lease import GetResults, MemoryObject
 from tieredkv.results import (
@@ -153,7 +153,7 @@ class TieredStore:
             ConfigError: A setting is unknown, missing, out of range, or contradicts another one.
             MissingDependencyError: The file is YAML, and PyYAML is not installed.
         """
-        configuration = load(source, cls)
+        configuration = loading.load(source, cls)
         configuration.log()
         return configuration.store
 

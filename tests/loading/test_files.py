@@ -14,6 +14,7 @@ from tieredkv import TieredStore
 from tieredkv.errors import ConfigError, MissingDependencyError
 from tieredkv.loading import load
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 TEXTS = {
     "kv.json": """{"l1": "4MiB", "fail_open": false,
                    "l2": [{"type": "disk", "path": "/kv", "num_workers": 2},
@@ -135,6 +136,11 @@ def test_without_pyyaml_the_command_that_installs_it_is_said(
         load(file, TieredStore)
 
 
+def test_a_store_that_is_composed_by_hand_does_not_load_it() -> None:
+    program = "import sys, tieredkv.blocking; assert 'tieredkv.loading.schema' not in sys.modules"
+    subprocess.run([sys.executable, "-W", "error", "-c", program], env=ENVIRONMENT, check=True)
+
+
 def test_loading_imports_no_vendor_and_no_yaml(tmp_path: Path) -> None:
     file = tmp_path / "kv.toml"
     file.write_text(TEXTS["kv.toml"])
@@ -145,6 +151,4 @@ def test_loading_imports_no_vendor_and_no_yaml(tmp_path: Path) -> None:
         "assert not unwanted & sys.modules.keys(), unwanted & sys.modules.keys()\n"
         "assert 'tieredkv.backends.hfbucket' not in sys.modules\n"
     )
-    root = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": root}
-    subprocess.run([sys.executable, "-W", "error", "-c", program], env=environment, check=True)
+    subprocess.run([sys.executable, "-W", "error", "-c", program], env=ENVIRONMENT, check=True)

@@ -125,7 +125,7 @@ def test_a_valkey_address() -> None:
         },
         TieredStore,
     )
-    assert configuration.warnings == ()
+    assert (configuration.warnings, configuration.unused) == ((), ())
     assert given(configuration) == {
         "l2[0].type": "valkey",
         "l2[0].address": "valkeys://cache.example:6379",

@@ -176,7 +176,7 @@ def _tiers(
         if address.startswith("plugin://"):
             plugins.append(Given(address.removeprefix("plugin://"), url.path))
         elif address.partition("://")[0] in ("valkey", "valkeys"):
-            tiers.append(_valkey(url, root.get("blocking_timeout_secs"), extra, notes))
+            tiers.append(_valkey(url, root, extra, notes))
         else:
             raise ConfigError("remote_url must begin with valkey:// or plugin://hfbucket")
     listed = root.get("remote_storage_plugins")
@@ -227,7 +227,7 @@ def _bucket(plugin: Given, extra: dict[str, Given]) -> tuple[str, dict[str, Give
 
 
 def _valkey(
-    url: Given, blocking: Given | None, extra: dict[str, Given], notes: Notes
+    url: Given, root: dict[str, Given], extra: dict[str, Given], notes: Notes
 ) -> tuple[str, dict[str, Given], str]:
     found: dict[str, Given] = {}
     for name, field in _VALKEY_FIELDS.items():
@@ -237,8 +237,8 @@ def _valkey(
     if (tls := extra.pop("tls_enable", None)) is not None and fit(tls, Field((bool,), None)):
         address = address.replace("valkey://", "valkeys://", 1)
     found["address"] = Given(address, url.path, url.value)
-    if blocking is not None:
-        found.setdefault("request_timeout", blocking)
+    if "blocking_timeout_secs" in root and "request_timeout" not in found:
+        found["request_timeout"] = root.pop("blocking_timeout_secs")
     enabled, ttl = extra.pop("valkey_enable_ttl", None), extra.pop("valkey_ttl_sec", None)
     if enabled is not None and fit(enabled, Field((bool,), None)):
         if ttl is not None:
