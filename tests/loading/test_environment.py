@@ -137,6 +137,19 @@ def test_no_secret_is_shown_of_what_does_not(spec: Any) -> None:
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
 
 
+@pytest.mark.parametrize("secret", ["a\\b'c\"d", "line\nbreak", "täglich\x00"])
+def test_a_secret_is_not_shown_in_another_spelling(
+    secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.environ", {"ODD": secret})
+    with pytest.raises(ConfigError) as refused:
+        loaded({**DISK, "capacity": "1${ODD}"})
+    assert str(refused.value).startswith("l2[0].capacity='1${ODD}' is not a size")
+    with pytest.raises(ConfigError) as refused:
+        load({"l1": "${ODD}"}, TieredStore)
+    assert str(refused.value).startswith("l1: capacity='${ODD}' is not a size")
+
+
 def test_a_secret_that_is_a_variable_is_shown_by_name() -> None:
     configuration = loaded({**VALKEY, "user": "u", "password": "${SECRET}"})
     (password,) = [s for s in configuration.settings if s.path == "l2[0].password"]

@@ -243,3 +243,11 @@ def test_two_eviction_authorities_are_a_warning() -> None:
 def test_a_private_bucket_that_is_never_created_is_a_warning() -> None:
     (warning,) = loaded({**BUCKET, "token": "t", "token_env": "NO_SUCH", "private": True}).warnings
     assert warning == "l2[0].private has no effect without create_bucket"
+
+
+def test_settings_that_need_others_are_warnings() -> None:
+    source = {"l1": {"capacity": "4MiB", "eviction_policy": "noop", "eviction_ratio": 0.1}}
+    assert load({**source, "write_policy": "write_through"}, TieredStore).warnings == (
+        "l1.eviction_ratio has no effect without an eviction policy",
+        "write_policy has no effect without tiers in l2",
+    )

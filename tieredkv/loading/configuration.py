@@ -145,6 +145,9 @@ class _Loading(Generic[StoreT]):
         for kind, found, path in specs:
             tiers.append(self._backend(kind, found, path, f"l2[{len(tiers)}]", tiers))
 
+        if not tiers:
+            self._warn_of_useless(rest, ("write_policy", "max_pending", "fence_s"), "tiers in l2")
+
         def compose(**settings: Any) -> StoreT:
             return self._store(l1, tiers, **settings)
 
@@ -167,6 +170,9 @@ class _Loading(Generic[StoreT]):
         fields = fields_of(L1Config)
         refuse_unknown(found, {*fields, *foreign_names("l1")})
         l1 = construct(L1Config, fields, found, path="l1")
+        if l1.eviction_policy == "noop":
+            shares = ("trigger_watermark", "eviction_ratio")
+            self._warn_of_useless(found, shares, "an eviction policy")
         for name, field in fields.items():
             self._tell(f"l1.{name}", field, found.get(name), getattr(l1, name))
         return l1
@@ -201,8 +207,15 @@ class _Loading(Generic[StoreT]):
                 f"{path}: {found['capacity'].name} and {found['ttl_s'].name} are two eviction "
                 "authorities: what the server expires is still counted here; drop one"
             )
-        if kind == "hfbucket" and "private" in found and "create_bucket" not in found:
-            warn(f"{found['private'].path} has no effect without create_bucket")
+        if kind == "hfbucket" and "create_bucket" not in found:
+            self._warn_of_useless(found, ("private",), "create_bucket")
+
+    def _warn_of_useless(
+        self, found: Mapping[str, Given], names: tuple[str, ...], without: str
+    ) -> None:
+        self._notes.warnings += [
+            f"{found[name].path} has no effect without {without}" for name in names if name in found
+        ]
 
     def _tell_token(self, found: Mapping[str, Given], house: str) -> None:
         """Say whose token it is that a bucket is opened with."""

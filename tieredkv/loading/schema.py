@@ -221,7 +221,11 @@ def construct(
     try:
         return kind(**plain)
     except ConfigError as error:
-        message = _without_variables(str(error), found.values())
+        message = str(error)
+    for name, item in found.items():
+        if item.variables:
+            message = message.replace(f"{name}={plain.get(name)!r}", f"{name}={item.value!r}")
+            message = _without_variables(message, item)
     beginning = _BEGINNING.match(message)
     name = beginning.group() if beginning else ""
     if name not in fields:
@@ -232,12 +236,12 @@ def construct(
     raise ConfigError(f"{where}: {message}")
 
 
-def _without_variables(message: str, found: Iterable[Given]) -> str:
+def _without_variables(message: str, item: Given) -> str:
     """Show a variable's name instead of what it holds: that may be a secret."""
-    for item in found:
-        for name, held in item.variables.items():
-            if len(held) > 2:  # shorter ones are no secrets, and everywhere
-                message = message.replace(held, f"${{{name}}}")
+    for name, held in item.variables.items():
+        for spelling in (held, repr(held)[1:-1]):
+            if len(spelling) > 2:  # shorter ones are no secrets, and everywhere
+                message = message.replace(spelling, f"${{{name}}}")
     return message
 
 
