@@ -165,6 +165,21 @@ async def test_an_unfit_path_is_told_when_it_opens(tmp_path: Path, kind: str) ->
         await DiskBackend(root).open()
 
 
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EROFS])
+async def test_a_file_system_that_takes_no_values_is_told_when_it_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    backend = DiskBackend(tmp_path)
+    with (
+        failing_writes(monkeypatch, code, after_bytes=0),
+        pytest.raises(TierError, match=rf"disk: open: .*{errno.errorcode[code]}, errno {code}"),
+    ):
+        await backend.open()
+    assert files_under(tmp_path) == []
+    async with opened(backend):
+        assert (await put(backend, "name", b"value")).status is PutStatus.STORED
+
+
 async def test_locks_that_are_missing_are_told_when_it_opens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
