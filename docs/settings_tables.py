@@ -13,7 +13,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from tieredkv.loading.schema import Field, fields_of
+from tieredkv.loading.schema import Field, fields_of, tag_of
 
 FIELD = re.compile(r" {4}(\w+): (.*)")
 CONTINUED = re.compile(r" {8}(\S.*)")
@@ -53,15 +53,25 @@ def table(target: Callable[..., Any]) -> str:
     return "\n".join(rows)
 
 
+def tables(target: Callable[..., Any]) -> str:
+    """Return the table of a class, and of each class that one of its settings may be."""
+    parts = [table(target)]
+    for name, field in fields_of(target, without=("l1", "l2")).items():
+        for kind in field.arms:
+            if isinstance(kind, type) and attrs.has(kind):
+                parts += [f'`{name}`, a mapping (`type = "{tag_of(kind)}"`):', table(kind)]
+    return "\n\n".join(parts)
+
+
 class SettingsDirective(SphinxDirective):
     """``{settings} tieredkv.backends.DiskBackend``."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Return the table."""
+        """Return the tables."""
         module, _, name = self.arguments[0].rpartition(".")
-        return self.parse_text_to_nodes(table(getattr(importlib.import_module(module), name)))
+        return self.parse_text_to_nodes(tables(getattr(importlib.import_module(module), name)))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
