@@ -140,3 +140,21 @@ def test_a_forked_child_connects_for_itself(server: ValkeyServer) -> None:
         check=False,
     )
     assert finished.stdout == "done\n", finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("by_host", "level"), [("", "ERROR"), ("glide_sync.Logger.init(LogLevel.INFO)", "INFO")]
+)
+def test_the_vendors_log_is_for_errors_unless_the_host_has_set_it(
+    server: ValkeyServer, by_host: str, level: str
+) -> None:
+    script = f"""if True:
+        import glide_sync
+        from glide_sync import LogLevel
+        from tieredkv.backends import ValkeyBackend
+        {by_host}
+        backend = ValkeyBackend({server.url!r})
+        backend._disconnect(backend._connect())
+        assert glide_sync.Logger.logger_level is LogLevel.{level}, glide_sync.Logger.logger_level
+    """
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=60)

@@ -35,6 +35,15 @@ async def test_a_primary_that_stands_still_is_replaced_by_its_replica(
         await load.recovered()
 
 
+async def test_an_address_that_stands_still_does_not_hold_up_connecting(
+    cluster: ValkeyCluster,
+) -> None:
+    cluster.nodes[0].pause()
+    with anyio.fail_after(PATIENCE_S):
+        async with opened(cluster.urls, mode="cluster", connect_timeout_s=5 * PATIENCE_S):
+            pass
+
+
 async def test_slots_that_move_lose_nothing(cluster: ValkeyCluster) -> None:
     async with opened(cluster.urls, mode="cluster") as backend, under_load(backend) as load:
         for name in load.names[:4]:

@@ -5,6 +5,12 @@ reconnects it in every forked child. `connect` therefore does the rest of what `
 leaves the hook out; ``tests/valkey/test_vendor.py`` holds the vendor to the internals used here.
 A child of a fork makes clients of its own (`tieredkv.backends._workers.ClientPool`).
 
+**No log on the host's stdout.** With its first client the vendor sets up a log of its own, for the
+whole process, that prints warnings to stdout, unless the host has set it up before. `connect` does
+so first and for errors only. A host that wants another one calls the vendor's ``Logger.init``
+before, or ``Logger.set_logger_config`` at any time. What the core prints to stderr (a line for each
+command that failed) cannot be turned off.
+
 **A finite strategy for the first connection.** With the vendor's default a refused port, an unknown
 host or a bad certificate all end in "timed out". Reconnecting later goes on for ever in any case.
 """
@@ -65,6 +71,7 @@ def connect(settings: ClientSettings, *, timeout_ms: int) -> Any:
         Exception: What the vendor raises.
     """
     glide = vendor()
+    glide.Logger.init(glide.LogLevel.ERROR)
     configuration, advanced, kind = (
         (
             glide.GlideClusterClientConfiguration,
