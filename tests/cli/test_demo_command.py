@@ -12,6 +12,7 @@ from typing import TypeAlias
 import pytest
 
 import tieredkv.cli.demo as demo_module
+import tieredkv.cli.media as media_module
 from tieredkv import TieredStore
 from tieredkv.backends import DiskBackend, WriteRequest
 from tieredkv.config import KiB
@@ -91,8 +92,8 @@ def test_the_temporary_directory_is_removed(tieredkv: CommandLine, temporary: Pa
 class RottingDisk(DiskBackend):
     """Flips one bit of each value after it was written for the first time."""
 
-    def __init__(self, path: str, *, capacity: int) -> None:
-        super().__init__(path, capacity=capacity)
+    def __init__(self, path: str, *, capacity: int, name: str) -> None:
+        super().__init__(path, capacity=capacity, name=name)
         self.rotten: set[Path] = set()
 
     async def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteOutcome]:
@@ -110,7 +111,7 @@ class RottingDisk(DiskBackend):
 def test_wrong_bytes_on_disk_are_noticed_and_the_exit_status_is_1(
     tieredkv: CommandLine, monkeypatch: pytest.MonkeyPatch, temporary: Path
 ) -> None:
-    monkeypatch.setattr(demo_module, "DiskBackend", RottingDisk)
+    monkeypatch.setattr(media_module, "DiskBackend", RottingDisk)
     status, out, _ = tieredkv("demo", *SMALL, "--trace", str(TRACE), "--json")
     report = json.loads(out)
     assert status == 1
@@ -125,7 +126,7 @@ def test_wrong_bytes_on_disk_are_noticed_and_the_exit_status_is_1(
 def test_wrong_bytes_that_the_store_hands_out_are_noticed_and_the_exit_status_is_1(
     tieredkv: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_module, "DiskBackend", RottingDisk)
+    monkeypatch.setattr(media_module, "DiskBackend", RottingDisk)
     monkeypatch.setattr(demo_module, "TieredStore", partial(TieredStore, integrity="size"))
     status, out, _ = tieredkv("demo", *SMALL, "--trace", str(TRACE))
     assert status == 1
@@ -138,7 +139,7 @@ def test_a_disk_that_cannot_be_opened_is_one_line_and_exit_status_1(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(
-        demo_module, "DiskBackend", lambda path, **_: DiskBackend(tmp_path / "file" / "below")
+        media_module, "DiskBackend", lambda path, **_: DiskBackend(tmp_path / "file" / "below")
     )
     status, out, err = tieredkv("demo", "--limit", "1")
     assert (status, out) == (1, "")

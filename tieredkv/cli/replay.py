@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from tieredkv.pool.lease import MemoryObject
     from tieredkv.store import TieredStore
 
-__all__ = ["COMPUTED", "Replay", "Tally", "Traffic"]
+__all__ = ["COMPUTED", "WINDOW_SHARE_OF_L1", "Replay", "Tally", "Traffic"]
 
 ItemT = TypeVar("ItemT")
 
 COMPUTED: Final = "computed"
 
-_WINDOW_SHARE_OF_L1: Final = 4
+WINDOW_SHARE_OF_L1: Final = 4
+"""That much of L1 is leased at a time, and put at a time."""
 _BLOCK_BYTES: Final = 4 * KiB
 _MAX_FAULTS: Final = 10
 
@@ -61,6 +62,7 @@ class Tally:
     Attributes:
         traffic: Tier → what it served, in order of look-up; `COMPUTED` last.
         requests: Requests served.
+        recomputed: Chunks that were computed though they had been before.
         wrong_values: Values that were not what they must be.
         faults: What was wrong with the first few of them.
         elapsed_s: Time since the start.
@@ -68,6 +70,7 @@ class Tally:
 
     traffic: dict[str, Traffic]
     requests: int = 0
+    recomputed: int = 0
     wrong_values: int = 0
     faults: list[str] = attrs.field(factory=list)
     elapsed_s: float = 0.0
@@ -100,8 +103,9 @@ class Replay:
         self._order = {name: place for place, name in enumerate(self.tally.traffic)}
         self._store = store
         self._contents = contents
+        self._computed: set[int] = set()
         block_bytes = contents.value_bytes + _BLOCK_BYTES
-        self._window = max(1, l1_bytes // _WINDOW_SHARE_OF_L1 // block_bytes)
+        self._window = max(1, l1_bytes // WINDOW_SHARE_OF_L1 // block_bytes)
 
     async def run(self, requests: Iterable[Request]) -> None:
         """Serve requests one after another; may be cancelled at any time."""
@@ -158,6 +162,8 @@ class Replay:
         traffic = self.tally.traffic[COMPUTED]
         traffic.chunks += len(values)
         traffic.nbytes += nbytes
+        self.tally.recomputed += len(self._computed.intersection(chunks))
+        self._computed.update(chunks)
         self._time(COMPUTED, duration_s, nbytes)
 
     def _time(self, tier: str, duration_s: float, nbytes: int) -> None:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from rich.box import SIMPLE_HEAD
-from rich.console import JustifyMethod
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tieredkv.cli.charts import LatencyBars, milliseconds, outcome_table, phase_table
+from tieredkv.cli.faults import Outcomes, Phase, outcomes_of
 from tieredkv.cli.replay import COMPUTED
 from tieredkv.cli.sizes import size_text
 
@@ -18,9 +20,8 @@ if TYPE_CHECKING:
     from tieredkv.cli.replay import Tally
     from tieredkv.observe import StoreStats
 
-__all__ = ["Holding", "Report", "Row"]
+__all__ = ["Holding", "Latency", "Report", "Row"]
 
-_EXPECTED: Final = frozenset({"hit", "miss", "stored", "deleted", "absent"})
 _COLUMNS: Final = {  # title → width, so that the live table does not move about
     "tier": 8,
     "objects": 7,
@@ -40,6 +41,14 @@ class Holding:
 
     objects: int
     nbytes: int
+
+
+@attrs.frozen
+class Latency:
+    """How long the reads of a tier took, in seconds: half of them no longer, 99 % no longer."""
+
+    p50_s: float
+    p99_s: float
 
 
 @attrs.frozen(kw_only=True)
@@ -85,7 +94,10 @@ class Report:
         wrong_values: Values that a tier handed out with wrong bytes.
         faults: What was wrong with the first few of them.
         corrupt_copies: Copies whose checksum was wrong, so that the store did not hand them out.
-        remarks: What else did not go as usual.
+        recomputed: Chunks that were computed though they had been before.
+        latencies: L2 tier → its reads, for those that were read.
+        outcomes: How the L2 tiers have answered.
+        phases: From the start, and from each fault on.
     """
 
     rows: Sequence[Row]
@@ -97,7 +109,10 @@ class Report:
     wrong_values: int
     faults: Sequence[str]
     corrupt_copies: int
-    remarks: Sequence[str]
+    recomputed: int
+    latencies: Mapping[str, Latency]
+    outcomes: Outcomes
+    phases: Sequence[Phase]
 
     @classmethod
     def of(
@@ -105,6 +120,7 @@ class Report:
         tally: Tally,
         stats: StoreStats,
         holdings: Mapping[str, Holding],
+        phases: Sequence[Phase],
         *,
         planned_requests: int,
         value_bytes: int,
@@ -115,15 +131,12 @@ class Report:
             tally: What came of the replay.
             stats: What the store says.
             holdings: Tier → what it holds, where known; L1's is in `stats`.
+            phases: From the start, and from each fault on.
             planned_requests: Requests to serve in all.
             value_bytes: Size of a chunk.
         """
         holdings = {"l1": Holding(stats.l1.objects, stats.l1.used_bytes), **holdings}
-        outcomes = {
-            (tier, operation, outcome): times
-            for tier, counts in stats.tiers.items()
-            for (operation, outcome), times in counts.outcomes.items()
-        }
+        outcomes = outcomes_of(stats)
         return cls(
             rows=[_row(name, tally, holdings.get(name)) for name in tally.traffic],
             requests=tally.requests,
@@ -134,13 +147,16 @@ class Report:
             wrong_values=tally.wrong_values,
             faults=tuple(tally.faults),
             corrupt_copies=sum(
-                times for cell, times in outcomes.items() if cell[1:] == ("read", "corrupt")
+                answers.get("read", {}).get("corrupt", 0) for answers in outcomes.values()
             ),
-            remarks=[
-                f"{tier}: {operation} {outcome}, {times} times"
-                for (tier, operation, outcome), times in outcomes.items()
-                if outcome not in _EXPECTED
-            ],
+            recomputed=tally.recomputed,
+            latencies={
+                tier: Latency(reads.quantile(0.5), reads.quantile(0.99))
+                for tier, counts in stats.tiers.items()
+                if (reads := counts.latency.get("read")) is not None
+            },
+            outcomes=outcomes,
+            phases=phases,
         )
 
     @property
@@ -168,12 +184,19 @@ class Report:
                 f"{row.chunks:,}",
                 f"{row.ratio:.1%}",
                 f"{row.bytes_per_s / 1e9:.2f}" if row.p50_s else "",
-                _milliseconds(row.p50_s),
-                _milliseconds(row.p99_s),
+                milliseconds(row.p50_s),
+                milliseconds(row.p99_s),
                 "" if row.tier == COMPUTED else size_text(row.verified_bytes),
                 style="dim" if row.tier == COMPUTED else None,
             )
         return table
+
+    def details(self) -> Group:
+        """Return latencies, outcomes and, where there were faults, phases, below one another."""
+        parts: list[RenderableType] = [LatencyBars(self.latencies), outcome_table(self.outcomes)]
+        if len(self.phases) > 1:
+            parts.append(phase_table(self.phases))
+        return Group(*parts)
 
     def verdict(self) -> Text:
         """Return in words what it all comes to."""
@@ -183,8 +206,8 @@ class Report:
             f"{self.requests:,} of {self.planned_requests:,} requests in {self.elapsed_s:.1f} s, "
             f"{self.chunks:,} chunks of {size_text(self.value_bytes)}.\n"
         )
-        for remark in self.remarks:
-            text.append(f"{remark}.\n", "yellow")
+        if self.recomputed:
+            text.append(f"Chunks that were computed again: {self.recomputed:,}.\n")
         if self.corrupt_copies:
             text.append(
                 f"Copies with wrong bytes, which the store did not hand out: "
@@ -221,10 +244,3 @@ def _row(name: str, tally: Tally, holding: Holding | None) -> Row:
         p50_s=calls.quantile(0.5),
         p99_s=calls.quantile(0.99),
     )
-
-
-def _milliseconds(duration_s: float) -> str:
-    if not duration_s:
-        return ""
-    milliseconds = duration_s * 1e3
-    return f"{milliseconds:,.{2 if milliseconds < 10 else 1 if milliseconds < 100 else 0}f}"

@@ -4,5 +4,14 @@ from tieredkv.clients.glide.client import OwnedClient
 from tieredkv.clients.glide.failures import ClientError, Kind
 from tieredkv.clients.glide.settings import ClientSettings, Node
 from tieredkv.clients.glide.topology import Topology
+from tieredkv.clients.glide.vendor import keep_off_stdout
 
-__all__ = ["ClientError", "ClientSettings", "Kind", "Node", "OwnedClient", "Topology"]
+__all__ = [
+    "ClientError",
+    "ClientSettings",
+    "Kind",
+    "Node",
+    "OwnedClient",
+    "Topology",
+    "keep_off_stdout",
+]

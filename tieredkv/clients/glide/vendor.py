@@ -28,7 +28,7 @@ from tieredkv.clients.glide.settings import ClientSettings
 from tieredkv.config import TLS
 from tieredkv.errors import ConfigError, MissingDependencyError
 
-__all__ = ["connect", "vendor"]
+__all__ = ["connect", "keep_off_stdout", "vendor"]
 
 INSTALL: Final = "pip install 'valkey-glide-sync>=2.6,<3'"
 
@@ -60,6 +60,18 @@ def vendor() -> Any:
             f"valkey-glide-sync {found} has changed inside, please report it; meanwhile {INSTALL}"
         )
     return module
+
+
+def keep_off_stdout() -> None:
+    """Turn off the vendor's log, which goes to standard output, unless the host has set it up.
+
+    For programs whose output is theirs; lines about failed commands go to standard error anyway.
+
+    Raises:
+        MissingDependencyError: See `vendor`.
+    """
+    glide = vendor()
+    glide.Logger.init(glide.LogLevel.OFF)
 
 
 def connect(settings: ClientSettings, *, timeout_ms: int) -> Any:
