@@ -6,6 +6,7 @@ import gc
 import json
 import mmap
 import random
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from itertools import cycle, islice
 from typing import Final
 
 import anyio
+import attrs
 from cachetools import LRUCache
 
 from benchmarks.runner import Figure, Options, Report, Subject, paired, rss_bytes, run_child
@@ -111,15 +113,17 @@ def _in_batches(store: TieredStore, keys: Sequence[Key]) -> Callable[[], Awaitab
 
 
 async def puts(options: Options, nbytes: int, limit: float | None) -> Report:
-    """Measure puts into a full L1 beside copies into as much memory; both are warm."""
+    """Measure puts into a full L1 beside copies into as much memory of its kind; both are warm.
+
+    A second L1 lies in memory of the system's small pages, as a caller's buffer may.
+    """
     capacity = 16 * MiB if options.quick else 256 * MiB
     operations = _PASS_BYTES // nbytes
     # As many values as the processor's caches cannot hold, as when they have just been computed.
     data = memoryview(random.Random(1).randbytes(capacity // 4))
     next_values = cycle([data[at : at + nbytes] for at in range(0, data.nbytes, nbytes)])
     keys = [f"chunk-{number:06d}" for number in range(2 * capacity // nbytes)]
-    next_keys = cycle(keys)  # by the time a key comes again, it has been evicted
-    memory = memoryview(mmap.mmap(-1, capacity, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    memory = _memory(capacity, large_pages=True)  # as L1 has
     next_offsets = cycle(range(0, capacity, nbytes))
 
     def copy() -> int:
@@ -127,7 +131,8 @@ async def puts(options: Options, nbytes: int, limit: float | None) -> Report:
             memory[at : at + nbytes] = value
         return operations
 
-    async with TieredStore(L1Config(capacity=capacity, overflow=0)) as store:
+    def put_into(store: TieredStore) -> Callable[[], Awaitable[int]]:
+        next_keys = cycle(keys)  # by the time a key comes again, it has been evicted
 
         async def put() -> int:
             for key, value in zip(islice(next_keys, operations), next_values, strict=False):
@@ -135,17 +140,37 @@ async def puts(options: Options, nbytes: int, limit: float | None) -> Report:
                 assert result.ok
             return operations
 
+        return put
+
+    settings = L1Config(capacity=capacity, overflow=0)
+    small_pages = attrs.evolve(settings, buffer=_memory(capacity))
+    async with TieredStore(settings) as store, TieredStore(small_pages) as other:
         await _touch(store, data[:nbytes])
+        await _touch(other, data[:nbytes])
         result = await paired(
-            [Subject("copy", copy, nbytes), Subject("put", put, nbytes)],
+            [
+                Subject("copy", copy, nbytes),
+                Subject("put", put_into(store), nbytes),
+                Subject("put, small pages", put_into(other), nbytes),
+            ],
             rounds=options.rounds_or(501),
             warmup=capacity // _PASS_BYTES,
         )
     return Report(
         f"Puts into a full L1, {nbytes // KiB} KiB",
         result.rows(),
-        [result.ratio("put", "copy", at_most=limit)],
+        [
+            result.ratio("put", "copy", at_most=limit),
+            result.ratio("put", "put, small pages"),
+        ],
     )
+
+
+def _memory(nbytes: int, *, large_pages: bool = False) -> memoryview:
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if large_pages and sys.platform == "linux":
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(memory)
 
 
 async def _touch(store: TieredStore, value: memoryview) -> None:

@@ -6,10 +6,12 @@ import ctypes
 import gc
 import mmap
 import pickle
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,29 @@ def refill(arena: Arena, byte: int) -> int:
     for entry in entries:
         arena.drop(entry)
     return len(entries)
+
+
+class TestRegion:
+    def test_asks_for_large_pages_where_the_system_has_them(self) -> None:
+        arena = arena_of(2048)
+        block = arena.allocate("name", PAGE)
+        assert block is not None
+        address = ctypes.addressof(arena.view(block).obj)  # type: ignore[arg-type]
+        has_them = Path("/sys/kernel/mm/transparent_hugepage").exists()
+        assert ("hg" in flags_of_memory_at(address)) == has_them
+
+
+def flags_of_memory_at(address: int) -> list[str]:
+    """Return the flags of a mapping, as proc(5) lists them in ``smaps``; none elsewhere."""
+    smaps = Path("/proc/self/smaps")
+    is_inside = False
+    for line in smaps.read_text().splitlines() if smaps.exists() else ():
+        first, *rest = line.split()
+        if bounds := re.fullmatch("([0-9a-f]+)-([0-9a-f]+)", first):
+            is_inside = int(bounds[1], 16) <= address < int(bounds[2], 16)
+        elif is_inside and first == "VmFlags:":
+            return rest
+    return []
 
 
 class TestBlocks:
