@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tieredkv.blocking import BlockingLookup, BlockingTieredStore
-    from tieredkv.config import L1Config, WriteThrough
+    from tieredkv.config import L1Config, WriteBack, WriteThrough
     from tieredkv.errors import TieredKVError
     from tieredkv.keys import ALL, Key, ObjectKey
     from tieredkv.observe import L1Stats, StoreStats
@@ -56,6 +56,7 @@ __all__ = [
     "TieredKVError",
     "TieredStore",
     "ValueInfo",
+    "WriteBack",
     "WriteOutcome",
     "WriteThrough",
 ]
@@ -78,6 +79,7 @@ _MODULES = {
     "StoreStats": "observe",
     "TieredKVError": "errors",
     "TieredStore": "store",
+    "WriteBack": "config",
     "WriteThrough": "config",
 }
 """Where a public name is defined, unless in `tieredkv.results`."""

@@ -33,7 +33,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from tieredkv import loading
 from tieredkv.backends.base import Backend
-from tieredkv.config import L1Config, Size, WriteThrough, choice
+from tieredkv.config import L1Config, Size, WritePolicy, choice
 from tieredkv.errors import StoreClosedError
 from tieredkv.keys import ALL, Key, Tenant
 from tieredkv.observe import Listener, StoreStats, Subscription
@@ -112,7 +112,7 @@ class BlockingTieredStore:
         l2: Sequence[Backend] = (),
         *,
         integrity: Integrity = "checksum",
-        write_policy: WriteThrough | None = None,
+        write_policy: WritePolicy | None = None,
         fail_open: bool = True,
         on_put_failure: OnPutFailure = "return",
         max_pending: Size | None = None,

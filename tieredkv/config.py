@@ -27,7 +27,9 @@ __all__ = [
     "Promotion",
     "Size",
     "TiB",
+    "WriteBack",
     "WriteOn",
+    "WritePolicy",
     "WriteThrough",
     "parse_size",
 ]
@@ -286,13 +288,45 @@ class WriteThrough:
 
     Attributes:
         require: When a put is acknowledged: ``"any"``, one L2 tier has stored it (default);
-            ``"all"``, every L2 tier has; ``"none"``, L1 has. Without L2 tiers L1 suffices.
+            ``"all"``, every L2 tier has; ``"none"``, L1 has. Only tiers that are written with a put
+            count (`WriteOn`); without one L1 suffices.
     """
 
     require: Requirement = attrs.field(
         default="any", validator=_checked(choice, choices=("any", "all", "none"))
     )
 
+
+def _max_dirty(value: Size | None) -> int | None:
+    return None if value is None else parse_size(value, field="max_dirty")
+
+
+@attrs.frozen(kw_only=True)
+class WriteBack:
+    """Write policy: a put is acknowledged once L1 has the value; the L2 tiers get it afterwards.
+
+    Until it has an outcome from every tier a value is *dirty* and stays in L1. What the process has
+    not written when it ends is lost: `TieredStore.flush` and `TieredStore.aclose` write what is
+    dirty, and name what is not in its tier. A value that L1 cannot take is written through.
+
+    A write that failed because its tier did not answer is tried again, some seconds long.
+
+    Attributes:
+        max_dirty: Most bytes of dirty values (or a size string), each tier's share of it counted
+            apart; None: a quarter of L1. A put for which there is no room waits for it, at most for
+            the tier's deadline and not for a tier that fails; then it is SKIPPED("busy") there.
+        workers: Most calls to one tier at a time.
+        linger_s: Seconds for which a value waits for others to be written with it, or for a newer
+            one of its key, which is then written instead.
+    """
+
+    max_dirty: int | None = attrs.field(default=None, converter=_max_dirty)
+    workers: int = attrs.field(default=4, validator=_checked(whole, low=1))
+    linger_s: float = attrs.field(default=0.05, validator=_checked(number, low=0))
+
+
+WritePolicy: TypeAlias = WriteThrough | WriteBack
+"""When a put is acknowledged, and when the L2 tiers get its value."""
 
 WriteOn: TypeAlias = Literal["put", "evict", "second_hit", "never"]
 """When a value is written to an L2 tier: with its put; when L1 evicts it; when L1 has answered for

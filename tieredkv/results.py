@@ -248,18 +248,22 @@ class PrefetchResult:
 
 @attrs.frozen
 class FlushReport:
-    """What is not in its tier yet.
+    """What is not in its tier.
 
     Attributes:
         pending: Tier → wire names whose writes have no outcome; tiers without any are left out.
+        failed: Tier → wire name → how its last write ended, for those that were begun and not
+            stored since the last report, the latest 10,000 of each tier. What was put or deleted
+            again with success, or is pending, is not among them.
     """
 
     pending: Mapping[str, tuple[str, ...]]
+    failed: Mapping[str, Mapping[str, WriteOutcome]] = attrs.field(factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether everything has its outcome."""
-        return not self.pending
+        """Whether everything that was to be written is stored."""
+        return not self.pending and not self.failed
 
 
 def prefix_length(results: Sequence[StatResult]) -> int:

@@ -14,6 +14,8 @@ from tieredkv.backends.base import Backend
 from tieredkv.config import (
     L1Config,
     Size,
+    WriteBack,
+    WritePolicy,
     WriteThrough,
     boolean,
     choice,
@@ -92,7 +94,7 @@ class TieredStore:
         l2: Sequence[Backend] = (),
         *,
         integrity: Integrity = "checksum",
-        write_policy: WriteThrough | None = None,
+        write_policy: WritePolicy | None = None,
         fail_open: bool = True,
         on_put_failure: OnPutFailure = "return",
         max_pending: Size | None = None,
@@ -109,7 +111,8 @@ class TieredStore:
             fail_open: Whether `get`, `get_bytes`, `get_into` and `exists` answer None or False for
                 a key that a tier could not be asked about; otherwise they raise.
             on_put_failure: Whether a put that misses its requirement returns or raises.
-            max_pending: Most bytes of writes without an outcome; default a quarter of L1.
+            max_pending: Most bytes of writes without an outcome; default a quarter of L1. With
+                `WriteBack` its `max_dirty` says so.
             fence_s: For how many seconds after a put or delete without an answer what it may have
                 left in its tier is told from what is current. A write that lands later still may
                 bring old bytes back.
@@ -128,7 +131,9 @@ class TieredStore:
         choice(on_put_failure, field="on_put_failure", choices=("return", "raise"))
         self._fail_open = boolean(fail_open, field="fail_open")
         self._raise_on_failure = on_put_failure == "raise"
-        self._policy = write_policy or WriteThrough()
+        self._policy: WritePolicy = write_policy or WriteThrough()
+        if isinstance(self._policy, WriteBack) and self._policy.max_dirty is not None:
+            max_pending = whole(self._policy.max_dirty, field="max_dirty", low=0, high=l1.capacity)
         self._backends = backends
         self._framing = Framing(integrity)
         default_pending = self._config.capacity // _PENDING_SHARE_OF_L1
@@ -195,7 +200,7 @@ class TieredStore:
         await self.aclose()
 
     async def flush(self, timeout_s: float = 10.0) -> FlushReport:
-        """Wait until every write has its outcome; return what is pending after `timeout_s`."""
+        """Write what is dirty or pending; return what is not in its tier after `timeout_s`."""
         return await self._parts().flush(seconds(timeout_s, field="timeout_s"))
 
     async def aclose(self, timeout_s: float = 10.0) -> FlushReport:
@@ -207,7 +212,7 @@ class TieredStore:
             timeout_s: How long to wait for the writes, and again for the backends.
 
         Returns:
-            What was not written in time, by tier; it is logged, too.
+            What was not written, by tier; it is logged, too.
         """
         seconds(timeout_s, field="timeout_s")
         if self._open is None:

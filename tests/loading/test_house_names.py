@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.loading.effective import effective, given, loaded
-from tieredkv import BlockingTieredStore, L1Config, TieredStore
+from tieredkv import BlockingTieredStore, L1Config, TieredStore, WriteBack, WriteThrough
 from tieredkv.backends import DiskBackend, HFBucketBackend, ValkeyBackend
 from tieredkv.config import GiB, MiB
 from tieredkv.errors import ConfigError, StoreClosedError
@@ -73,11 +73,16 @@ def test_settings_reach_the_store_and_its_backends() -> None:
     assert bucket.handle.prefix == "p"
     assert store._config.eviction_policy == "lru"
     assert store._max_pending == 8 * MiB
-    assert store._policy.require == "all"
+    assert store._policy == WriteThrough(require="all")
 
 
 def test_a_policy_is_named_alone_where_its_defaults_do() -> None:
-    assert loaded(write_policy="write_through").store._policy.require == "any"
+    assert loaded(write_policy="write_through").store._policy == WriteThrough()
+
+
+def test_a_policy_is_chosen_by_its_kind() -> None:
+    told = {"type": "write_back", "max_dirty": "1MiB", "workers": 2}
+    assert loaded(write_policy=told).store._policy == WriteBack(max_dirty=MiB, workers=2)
 
 
 def test_a_single_tier_needs_no_list() -> None:

@@ -24,6 +24,7 @@ class StoppableDisk(DiskBackend):
         self.writes: list[str] = []
         self.error: OSError | None = None
         self.waiting = threading.Semaphore(0)
+        self._steps: threading.Semaphore | None = None
         self._go = threading.Event()
         self._go.set()
 
@@ -39,6 +40,21 @@ class StoppableDisk(DiskBackend):
     def let_go(self) -> None:
         """Let the workers go on, before the block is left."""
         self._go.set()
+
+    @contextmanager
+    def one_by_one(self) -> Iterator[None]:
+        """Let workers wait before each read and write for `let_one_go`."""
+        self._steps = threading.Semaphore(0)
+        try:
+            yield
+        finally:
+            steps, self._steps = self._steps, None
+            steps.release(1000)
+
+    def let_one_go(self) -> None:
+        """Let one worker go on."""
+        assert self._steps is not None
+        self._steps.release()
 
     @contextmanager
     def failing(self, error: OSError) -> Iterator[None]:
@@ -63,6 +79,8 @@ class StoppableDisk(DiskBackend):
     def _pass(self) -> None:
         self.waiting.release()
         assert self._go.wait(timeout=60)
+        steps = self._steps
+        assert steps is None or steps.acquire(timeout=60)
         if self.error is not None:
             raise self.error
 

@@ -19,7 +19,8 @@ from tieredkv.tiers.fences import Fences
 from tieredkv.tiers.inflight import InFlight
 from tieredkv.tiers.memory import MemoryTier
 from tieredkv.tiers.pins import Pins
-from tieredkv.tiers.writes import TierWriter, Writes
+from tieredkv.tiers.writer import TierWriter
+from tieredkv.tiers.writes import Writes
 
 pytestmark = pytest.mark.stateful
 

@@ -32,7 +32,7 @@ from tieredkv.tiers.writes import Writes
 
 if TYPE_CHECKING:
     from tieredkv.backends.base import Backend
-    from tieredkv.config import L1Config, WriteThrough
+    from tieredkv.config import L1Config, WritePolicy
     from tieredkv.keys import Tenant
     from tieredkv.observe import Listeners
     from tieredkv.pool.arena import Entry
@@ -66,7 +66,7 @@ class Assembly:
         framing: Framing,
         listeners: Listeners,
         *,
-        policy: WriteThrough,
+        policy: WritePolicy,
         max_pending_bytes: int,
         fence_s: float,
     ) -> None:
@@ -232,11 +232,13 @@ class Assembly:
 
     async def aclose(self, timeout_s: float) -> FlushReport:
         """Wait for the pending writes, close the backends, drop L1's index. Never cancelled."""
-        report = self._writes.report()
         with anyio.CancelScope(shield=True):
             report = await self.flush(timeout_s)
             for tier, names in report.pending.items():
                 _log.warning("closed with %d writes to %s unfinished: %s", len(names), tier, names)
+            for tier, failed in report.failed.items():
+                _log.warning("%s has not stored %d values: %s", tier, len(failed), tuple(failed))
+            self._writes.abandon()
             await self._close(self.tiers, timeout_s)
             self.l1.clear()
         return report

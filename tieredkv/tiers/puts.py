@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from tieredkv.tiers.inflight import InFlight
     from tieredkv.tiers.memory import MemoryTier
     from tieredkv.tiers.pacing import Pacer
-    from tieredkv.tiers.writes import Put, Writes
+    from tieredkv.tiers.put import Put
+    from tieredkv.tiers.writes import Writes
 
 __all__ = ["NewValue", "PutOutcomes", "Puts", "Reservation"]
 
@@ -129,7 +130,7 @@ class Puts:
                 await self._submit(ready)
             finally:
                 for put in ready:  # not submitted: the caller was cancelled
-                    self._l1.arena.drop(put.entry)
+                    self._writes.withdraw(put)
             for waiting in puts:
                 if not isinstance(waiting, str):
                     await waiting.wait()
@@ -161,14 +162,16 @@ class Puts:
                 await self._submit(ready)
             finally:
                 for left in ready:
-                    self._l1.arena.drop(left.entry)
+                    self._writes.withdraw(left)
             await put.wait()
             reservation.outcomes = self._outcome(put)
 
     def _commit(self, put: Put, expires_ms: int, barred: ExitStack) -> None:
         """Make a filled entry the value of its name."""
         entry = put.entry
-        if not self._admit(entry, expires_ms):
+        put.in_l1 = self._admit(entry, expires_ms)
+        self._writes.commit(put)
+        if not put.in_l1:
             barred.enter_context(self._inflight.changing((entry.name,)))
         self._inflight.outdate(entry.name)
 

@@ -11,241 +11,27 @@ through the overflow, or was cleared), readers get it from the pending write: `W
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import anyio
 
-from tieredkv.config import MiB, WriteThrough
-from tieredkv.errors import StoreClosedError
+from tieredkv.config import WriteBack
 from tieredkv.frames import now_ms
-from tieredkv.results import (
-    DeleteOutcome,
-    DeleteStatus,
-    FlushReport,
-    GetStatus,
-    PutStatus,
-    WriteOutcome,
-)
+from tieredkv.results import FlushReport
+from tieredkv.tiers.put import DELETED, SUPERSEDED, Acknowledge, Put
+from tieredkv.tiers.writeback import BackWriter
+from tieredkv.tiers.writer import TierWriter
 
 if TYPE_CHECKING:
+    from tieredkv.config import WritePolicy
     from tieredkv.pool.arena import Arena, Entry
     from tieredkv.tasks import Detached
     from tieredkv.tiers.framing import Framing
     from tieredkv.tiers.tier import Tier
 
-__all__ = ["Put", "TierWriter", "Writes"]
-
-_PENDING: Final = WriteOutcome(PutStatus.PENDING)
-
-_SUPERSEDED: Final = "superseded"
-_DELETED: Final = "deleted"
-_OVERTAKEN: Final = frozenset({_SUPERSEDED, _DELETED})
-
-_NOBODY_WAITS: Final = WriteThrough(require="none")
-
-_CALL_BYTES: Final = 64 * MiB  # handed to a backend at once, each call with a deadline of its own
-
-
-class Put:
-    """One value on its way into the L2 tiers.
-
-    Attributes:
-        entry: The value.
-        in_l1: Whether L1 can take the value; else its memory is of the overflow.
-        ttl_s: Time to live, or None.
-        writers: Those of the tiers at the time of the put.
-        outcomes: One for each tier, by name.
-    """
-
-    __slots__ = ("_require", "_settled", "entry", "in_l1", "outcomes", "ttl_s", "writers")
-
-    def __init__(
-        self,
-        entry: Entry,
-        ttl_s: float | None,
-        policy: WriteThrough,
-        writers: Sequence[TierWriter],
-    ) -> None:
-        self.entry: Entry = entry
-        self.writers: Sequence[TierWriter] = tuple(writers)
-        self.in_l1: bool = isinstance(entry.place, int)
-        self.ttl_s: float | None = ttl_s
-        self.outcomes: dict[str, WriteOutcome] = {writer.tier.name: _PENDING for writer in writers}
-        self._require = policy.require
-        self._settled = anyio.Event() if self.outcomes else None
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether a tier has yet to answer."""
-        return any(outcome.status is PutStatus.PENDING for outcome in self.outcomes.values())
-
-    @property
-    def met(self) -> bool:
-        """Whether the policy's requirement is met."""
-        if self._require == "none" or not self.outcomes:
-            return self.in_l1
-        stored = [outcome.status is PutStatus.STORED for outcome in self.outcomes.values()]
-        return all(stored) if self._require == "all" else any(stored)
-
-    def finish(self, tier: str, outcome: WriteOutcome) -> None:
-        """Take a tier's final outcome; wakes the put once no other can change what it waits for."""
-        self.outcomes[tier] = outcome
-        statuses = {outcome.status for outcome in self.outcomes.values()}
-        lost = bool(statuses - {PutStatus.STORED, PutStatus.PENDING})
-        decided = lost if self._require == "all" else PutStatus.STORED in statuses
-        if self._settled and (decided or PutStatus.PENDING not in statuses):
-            self._settled.set()
-
-    async def wait(self) -> None:
-        """Wait until the requirement is met or cannot be met any more."""
-        if self._settled and self._require != "none":
-            await self._settled.wait()
-
-
-class TierWriter:
-    """The writes and deletes of one tier: those of one key one after another, in order of call.
-
-    Attributes:
-        tier: The tier.
-        pending_bytes: Payload bytes of its writes that have no outcome yet.
-    """
-
-    def __init__(self, tier: Tier, writes: Writes) -> None:
-        self.tier = tier
-        self.pending_bytes: int = 0
-        self._writes = writes
-        self._last: dict[str, anyio.Event] = {}  # name → the end of the last that was called
-        self._waiting: dict[str, Put] = {}  # the put that waits for its turn
-
-    @property
-    def pending(self) -> tuple[str, ...]:
-        """Wire names with a write or delete that has no outcome yet."""
-        return tuple(self._last)
-
-    def is_busy(self, name: str) -> bool:
-        """Say whether a write or delete of a name has no outcome yet."""
-        return name in self._last
-
-    def accept(self, put: Put) -> None:
-        """Become a user of the put's entry, until its outcome is final."""
-        put.entry.users += 1
-        self.pending_bytes += put.entry.nbytes
-
-    def start(self, puts: Iterable[Put]) -> None:
-        """Start accepted writes; one whose key is busy waits, and supersedes one that waits."""
-        batch: list[tuple[Put, anyio.Event]] = []
-        batch_bytes = 0
-        for put in puts:
-            name = put.entry.name
-            before, end = self._take_turn(name, _SUPERSEDED)
-            if before is not None:
-                self._waiting[name] = put
-                self._writes.detached.spawn(self._write_later, (before, put, end))
-                continue
-            batch.append((put, end))
-            batch_bytes += put.entry.nbytes
-            if batch_bytes >= _CALL_BYTES:
-                self._writes.detached.spawn(self._write, batch)
-                batch, batch_bytes = [], 0
-        if batch:
-            self._writes.detached.spawn(self._write, batch)
-
-    async def delete_many(
-        self, names: Sequence[str], generation: int | None = None
-    ) -> list[DeleteOutcome]:
-        """Delete after what runs for these keys, and instead of what waits; not to be cancelled.
-
-        Args:
-            names: Distinct wire names.
-            generation: That of the delete; None if what a reader may get stays as it is.
-        """
-        turns = [(name, *self._take_turn(name, _DELETED)) for name in names]
-        try:
-            for _, before, _ in turns:
-                if before is not None:
-                    await before.wait()
-            outcomes = await self.tier.delete_many(names)
-            if generation is not None:
-                for name, outcome in zip(names, outcomes, strict=True):
-                    self._fence_delete(name, generation, outcome)
-            return outcomes
-        finally:
-            for name, _, end in turns:
-                self._end_turn(name, end)
-
-    async def _write_later(self, turn: tuple[anyio.Event, Put, anyio.Event]) -> None:
-        before, put, end = turn
-        await before.wait()
-        name = put.entry.name
-        if self._waiting.get(name) is put:
-            del self._waiting[name]
-            await self._write([(put, end)])
-        else:  # overtaken, and finished then
-            self._end_turn(name, end)
-
-    async def _write(self, batch: Sequence[tuple[Put, anyio.Event]]) -> None:
-        arena, framing = self._writes.arena, self._writes.framing
-        lost = StoreClosedError("the event loop ended before the write had")
-        outcomes = [WriteOutcome(PutStatus.UNKNOWN, None, lost)] * len(batch)
-        try:
-            requests = [
-                framing.write(put.entry, arena.writable(put.entry), put.ttl_s) for put, _ in batch
-            ]
-            outcomes = await self.tier.write_many(requests)
-            del requests
-        finally:
-            for (put, end), outcome in zip(batch, outcomes, strict=True):
-                self._finish(put, outcome)
-                self._end_turn(put.entry.name, end)
-
-    def _take_turn(self, name: str, reason: str) -> tuple[anyio.Event | None, anyio.Event]:
-        """Line up behind the last call for a name; a put that still waits is SKIPPED."""
-        overtaken = self._waiting.pop(name, None)
-        if overtaken is not None:
-            self._finish(overtaken, WriteOutcome(PutStatus.SKIPPED, reason))
-        end = anyio.Event()
-        before = self._last.get(name)
-        self._last[name] = end
-        return before, end
-
-    def _end_turn(self, name: str, end: anyio.Event) -> None:
-        end.set()
-        if self._last.get(name) is end:
-            del self._last[name]
-        self._writes.wake()
-
-    def refuse(self, put: Put, reason: str) -> None:
-        """Take a put that this tier is not to have: it ends there as SKIPPED."""
-        self.tier.counts.count("write", reason)
-        self._settle(put, WriteOutcome(PutStatus.SKIPPED, reason))
-
-    def _settle(self, put: Put, outcome: WriteOutcome) -> None:
-        """Give a put its final outcome, and keep what it has not replaced from readers."""
-        name, generation = put.entry.name, put.entry.generation
-        if outcome.status is PutStatus.STORED:
-            self.tier.fences.carried_out(name, generation, GetStatus.HIT)
-        elif outcome.status is PutStatus.UNKNOWN:
-            self.tier.fences.unknown(name, generation, GetStatus.UNKNOWN)
-        elif outcome.reason not in _OVERTAKEN:  # else the later one sees to it
-            self.tier.fences.missed(name, generation)
-        put.finish(self.tier.name, outcome)
-
-    def _fence_delete(self, name: str, generation: int, outcome: DeleteOutcome) -> None:
-        match outcome.status:
-            case DeleteStatus.DELETED | DeleteStatus.ABSENT:
-                self.tier.fences.carried_out(name, generation, GetStatus.MISS)
-            case DeleteStatus.UNKNOWN:
-                self.tier.fences.unknown(name, generation, GetStatus.MISS)
-            case _:
-                self.tier.fences.missed(name, generation)
-
-    def _finish(self, put: Put, outcome: WriteOutcome) -> None:
-        self._settle(put, outcome)
-        self._writes.settle(put)
-        self.pending_bytes -= put.entry.nbytes
-        self._writes.arena.drop(put.entry)
-        self._writes.wake()
+__all__ = ["Writes"]
 
 
 class Writes:
@@ -265,27 +51,46 @@ class Writes:
         framing: Framing,
         detached: Detached,
         *,
-        policy: WriteThrough,
+        policy: WritePolicy,
         max_pending_bytes: int,
     ) -> None:
         self.arena = arena
         self.framing = framing
         self.detached = detached
-        self.writers: list[TierWriter] = [TierWriter(tier, self) for tier in tiers]
         self._policy = policy
+        self._acknowledge: Acknowledge = (
+            "taken" if isinstance(policy, WriteBack) else policy.require
+        )
         self._max_pending_bytes = max_pending_bytes
+        self.writers: list[TierWriter] = [self._writer(tier) for tier in tiers]
         self._latest: dict[str, Put] = {}  # those with a pending write
+        self._unsubmitted: dict[str, Put] = {}  # L1 or the overflow has it; no tier was asked
         self._changed = anyio.Event()
 
     def put(self, entry: Entry, ttl_s: float | None) -> Put:
         """Return the put of an entry, not submitted yet; the caller stays a user of the entry."""
-        return Put(entry, ttl_s, self._policy, self.writers)
+        return Put(entry, ttl_s, self._acknowledge, self.writers)
+
+    def commit(self, put: Put) -> None:
+        """Note that a put is the latest of its key; an earlier one is not submitted any more."""
+        if self.writers:
+            self._overtake(put.entry.name, SUPERSEDED)
+            self._unsubmitted[put.entry.name] = put
+
+    def withdraw(self, put: Put) -> None:
+        """Give up a put that was not submitted, for its caller was cancelled."""
+        if self._unsubmitted.get(put.entry.name) is put:
+            del self._unsubmitted[put.entry.name]
+            for writer in put.writers:
+                writer.refuse(put, "cancelled")
+        self.arena.drop(put.entry)
 
     async def submit(self, puts: Iterable[Put]) -> None:
         """Hand puts to the tiers.
 
         A tier whose share of pending bytes is used up is waited for, at most for its deadline, if
-        the policy needs it; else the put is SKIPPED("busy") there.
+        the policy needs it; else the put is SKIPPED("busy") there. A put whose key is put or
+        deleted again meanwhile is SKIPPED everywhere.
         """
         accepted: dict[TierWriter, list[Put]] = {}
 
@@ -295,21 +100,25 @@ class Writes:
                 writes.clear()
 
         for put in puts:
-            able = [writer for writer in put.writers if self._refusal(writer, put) is None]
-            takers = [writer for writer in able if self._has_room(writer, put)]
-            if not self._enough(takers, able):
+            takers, able = self._choose(put)
+            if not self._enough(put, takers, able):
                 start()
-                takers = await self._wait_for_room(put, able)
-            if takers:
-                self._latest[put.entry.name] = put
+                takers = await self._wait_for_room(put)
+            name = put.entry.name
+            if put.overtaken is not None:
+                takers = []
             else:
-                self._latest.pop(put.entry.name, None)  # what is pending is older
+                self._unsubmitted.pop(name, None)
+                if takers:
+                    self._latest[name] = put
+                else:
+                    self._latest.pop(name, None)  # what is pending is older
             for writer in put.writers:
                 if writer in takers:
                     writer.accept(put)
                     accepted.setdefault(writer, []).append(put)
                 else:
-                    writer.refuse(put, self._refusal(writer, put) or "busy")
+                    writer.refuse(put, put.overtaken or self._reason(writer, put))
         start()
 
     def back_fill(self, entry: Entry, tiers: Iterable[Tier]) -> None:
@@ -322,8 +131,8 @@ class Writes:
             writer = self.of(tier.name)
             if writer is None or tier.backend.write_on != "put" or writer.is_busy(entry.name):
                 continue
-            put = Put(entry, ttl_s, _NOBODY_WAITS, [writer])
-            if self._refusal(writer, put) is None and self._has_room(writer, put):
+            put = Put(entry, ttl_s, "none", [writer])
+            if self.refusal(writer, put) is None and self.has_room(writer, put):
                 tier.counts.count("write", "back_fill")
                 writer.accept(put)
                 writer.start([put])
@@ -342,10 +151,11 @@ class Writes:
         """Note that names are deleted: what is pending is no longer their value."""
         for name in names:
             self._latest.pop(name, None)
+            self._overtake(name, DELETED)
 
     def add(self, tier: Tier, place: int) -> None:
         """Write to a further tier, from the next put on."""
-        self.writers.insert(place, TierWriter(tier, self))
+        self.writers.insert(place, self._writer(tier))
 
     def of(self, name: str) -> TierWriter | None:
         """Return the writer of a tier."""
@@ -361,29 +171,32 @@ class Writes:
 
     async def flush(self, tier: Tier | None = None) -> None:
         """Wait until no write is pending, in one tier or in all."""
-        while any(writer.pending for writer in self.writers if tier in (None, writer.tier)):
-            await self._changed.wait()
+        with self._hurrying([writer for writer in self.writers if tier in (None, writer.tier)]):
+            while any(writer.pending for writer in self.writers if tier in (None, writer.tier)):
+                await self._changed.wait()
 
     def report(self) -> FlushReport:
-        """Return what is pending now."""
+        """Return what is pending now, and what has failed since the last report."""
         pending = {writer.tier.name: writer.pending for writer in self.writers}
-        return FlushReport({tier: names for tier, names in pending.items() if names})
+        failed = {writer.tier.name: writer.failed for writer in self.writers}
+        for writer in self.writers:
+            writer.failed = {}
+        return FlushReport(
+            {tier: names for tier, names in pending.items() if names},
+            {tier: outcomes for tier, outcomes in failed.items() if outcomes},
+        )
+
+    def abandon(self) -> None:
+        """Begin no further write: the store closes."""
+        for writer in self.writers:
+            writer.abandon()
 
     def wake(self) -> None:
         """Let those look again who wait for room or for the end of writes."""
         self._changed.set()
         self._changed = anyio.Event()
 
-    async def _wait_for_room(self, put: Put, able: Sequence[TierWriter]) -> list[TierWriter]:
-        deadline_s = max(writer.tier.backend.deadline_s for writer in able)
-        takers: list[TierWriter] = []
-        with anyio.move_on_after(deadline_s):
-            while not self._enough(takers, able):
-                await self._changed.wait()
-                takers = [writer for writer in able if self._has_room(writer, put)]
-        return takers
-
-    def _refusal(self, writer: TierWriter, put: Put) -> str | None:
+    def refusal(self, writer: TierWriter, put: Put) -> str | None:
         """Return why a tier is not to have a put, if so."""
         if writer.tier.is_draining:
             return "draining"
@@ -392,17 +205,68 @@ class Writes:
             return "ttl_unsupported"  # a bare value cannot say when it expires
         return None
 
-    def _has_room(self, writer: TierWriter, put: Put) -> bool:
+    def has_room(self, writer: TierWriter, put: Put) -> bool:
+        """Say whether a value fits into a tier's share of the pending bytes, or is the only one."""
         # Each tier has its share, so that one that hangs does not take the others' room.
-        share_bytes = self._max_pending_bytes // max(len(self.writers), 1)
+        share_bytes = writer.limit_bytes // max(len(self.writers), 1)
         pending = writer.pending_bytes
         return pending == 0 or pending + put.entry.nbytes <= share_bytes
 
-    def _enough(self, takers: Collection[TierWriter], able: Collection[TierWriter]) -> bool:
-        match self._policy.require:
+    def _writer(self, tier: Tier) -> TierWriter:
+        policy, limit_bytes = self._policy, self._max_pending_bytes
+        if isinstance(policy, WriteBack) and tier.backend.write_on == "put":
+            return BackWriter(tier, self, policy, limit_bytes)
+        return TierWriter(tier, self, limit_bytes)
+
+    def _reason(self, writer: TierWriter, put: Put) -> str:
+        if not writer.wants(put):
+            return writer.tier.backend.write_on
+        return self.refusal(writer, put) or "busy"
+
+    def _overtake(self, name: str, reason: str) -> None:
+        """Let a put that no tier was asked for not be submitted any more."""
+        put = self._unsubmitted.pop(name, None)
+        if put is not None:
+            put.overtaken = reason
+            self.wake()
+
+    def _choose(self, put: Put) -> tuple[list[TierWriter], list[TierWriter]]:
+        """Return the tiers that take a put now, and those that would if they had room."""
+        able = [w for w in put.writers if w.wants(put) and self.refusal(w, put) is None]
+        return [writer for writer in able if self.has_room(writer, put)], able
+
+    async def _wait_for_room(self, put: Put) -> list[TierWriter]:
+        takers, able = self._choose(put)
+        full = [writer for writer in able if writer not in takers]
+        with (
+            anyio.move_on_after(max(writer.tier.backend.deadline_s for writer in full)),
+            self._hurrying(full),
+        ):
+            while put.overtaken is None and not self._enough(put, takers, able):
+                await self._changed.wait()
+                takers, able = self._choose(put)
+        return takers
+
+    @contextmanager
+    def _hurrying(self, writers: Sequence[TierWriter]) -> Iterator[None]:
+        """Let nothing linger in these tiers."""
+        for writer in writers:
+            writer.urgent += 1
+            writer.stir()
+        try:
+            yield
+        finally:
+            for writer in writers:
+                writer.urgent -= 1
+
+    @staticmethod
+    def _enough(put: Put, takers: Collection[TierWriter], able: Collection[TierWriter]) -> bool:
+        match put.acknowledge:
             case "all":
                 return len(takers) == len(able)
             case "any":
                 return bool(takers) or not able
+            case "taken":  # a tier that fails is not waited for
+                return all(w in takers or w.tier.health.failure is not None for w in able)
             case "none":
                 return True
