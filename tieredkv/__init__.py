@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tieredkv.config import L1Config, WriteBack, WriteThrough
     from tieredkv.errors import TieredKVError
     from tieredkv.keys import ALL, Key, ObjectKey
-    from tieredkv.observe import L1Stats, StoreStats
+    from tieredkv.observe import Histogram, L1Stats, StoreStats, TierStats
     from tieredkv.pool.lease import GetResult, GetResults, MemoryObject
     from tieredkv.results import (
         DeleteResult,
@@ -41,6 +41,7 @@ __all__ = [
     "GetResult",
     "GetResults",
     "GetStatus",
+    "Histogram",
     "Key",
     "L1Config",
     "L1Stats",
@@ -53,6 +54,7 @@ __all__ = [
     "Slot",
     "StatResult",
     "StoreStats",
+    "TierStats",
     "TieredKVError",
     "TieredStore",
     "ValueInfo",
@@ -69,6 +71,7 @@ _MODULES = {
     "BlockingTieredStore": "blocking",
     "GetResult": "pool.lease",
     "GetResults": "pool.lease",
+    "Histogram": "observe",
     "Key": "keys",
     "L1Config": "config",
     "L1Stats": "observe",
@@ -77,6 +80,7 @@ _MODULES = {
     "ObjectKey": "keys",
     "Slot": "store",
     "StoreStats": "observe",
+    "TierStats": "observe",
     "TieredKVError": "errors",
     "TieredStore": "store",
     "WriteBack": "config",

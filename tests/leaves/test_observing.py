@@ -133,6 +133,15 @@ class TestHistogram:
             histogram.record(duration)
         assert histogram.quantile(0.5) == pytest.approx(statistics.median(recorded), rel=0.032)
 
+    def test_several_make_one(self) -> None:
+        parts = [Histogram(), Histogram()]
+        for n in range(1, 102):
+            parts[n % 2].record(0.001 * n)
+        merged = Histogram.merged(parts)
+        assert (merged.count, merged.quantile(0.5)) == (101, pytest.approx(0.051, rel=0.032))
+        assert merged.total_s == pytest.approx(sum(0.001 * n for n in range(1, 102)))
+        assert [part.count for part in parts] == [50, 51]
+
     def test_a_copy_is_detached(self) -> None:
         histogram = Histogram()
         histogram.record(1.0)
@@ -146,27 +155,16 @@ class TestCounts:
     def test_keys_bytes_and_latencies(self) -> None:
         counts = Counts()
         counts.count("read", "hit", 100)
-        counts.count("read", "hit", 50)
+        counts.count("read", "hit", 50, times=2)
         counts.count("read", "miss")
         counts.count("write", "stored", 7)
-        counts.time("read", 0.5, 3)
+        counts.time("read", "hit", 0.5, 3)
+        counts.time("read", "hit", 1.0)
         assert counts.outcomes == {
-            ("read", "hit"): 2,
+            ("read", "hit"): 3,
             ("read", "miss"): 1,
             ("write", "stored"): 1,
         }
         assert counts.nbytes == {"read": 150, "write": 7}
-        assert counts.latency["read"].count == 3
-
-    def test_a_copy_is_detached(self) -> None:
-        counts = Counts()
-        counts.count("read", "hit", 1)
-        counts.time("read", 1.0)
-        twin = counts.copy()
-        counts.count("read", "hit", 1)
-        counts.time("read", 1.0)
-        counts.time("write", 1.0)
-        assert twin.outcomes == {("read", "hit"): 1}
-        assert twin.nbytes == {"read": 1}
-        assert list(twin.latency) == ["read"]
-        assert twin.latency["read"].count == 1
+        assert counts.latency["read", "hit"].count == 4
+        assert counts.latency["read", "hit"].total_s == 2.5

@@ -40,7 +40,7 @@ def takes_any_bytes_for_the_value(patch: pytest.MonkeyPatch) -> None:
 
 
 def leaves_deleted_values_in_l1(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MemoryTier, "discard", lambda self, name: False)
+    patch.setattr(MemoryTier, "discard", lambda self, name, cause="deleted": False)
 
 
 def deletes_in_l1_alone(patch: pytest.MonkeyPatch) -> None:

@@ -181,7 +181,7 @@ class Assembly:
         if dry_run:
             return len(names)
         if tier == self.l1.name:
-            return sum(self.l1.discard(name) for name in names if name not in self.pins)
+            return sum(self.l1.discard(name, "cleared") for name in names if name not in self.pins)
         writer = self._writes.of(tier)
         if writer is None:
             raise TierUnavailableError(tier, "clear", "it has just been removed")
@@ -256,15 +256,20 @@ class Assembly:
         tiers = {
             writer.tier.name: {
                 **answer,
-                "pending_writes": len(writer.pending),
+                "pending_writes": writer.pending_writes,
                 "pending_bytes": writer.pending_bytes,
             }
             for writer, answer in zip(writers, answers, strict=True)
         }
         stats, now = self.stats(), time.monotonic()
+        l1 = attrs.asdict(stats.l1)
+        l1["residence"] = {
+            "p50_s": stats.l1.residence.quantile(0.5),
+            "p99_s": stats.l1.residence.quantile(0.99),
+        }
         return {
             "is_healthy": all(answer["is_healthy"] for answer in answers),
-            "l1": {**attrs.asdict(stats.l1), "blocks_held_by_views": stats.blocks_held_by_views},
+            "l1": {**l1, "blocks_held_by_views": stats.blocks_held_by_views},
             "tiers": tiers,
             "loads_in_flight": stats.loads_in_flight,
             "pins": [
@@ -280,9 +285,14 @@ class Assembly:
 
     def stats(self) -> StoreStats:
         """Return the figures of this moment."""
-        l1, arena = self.l1, self.l1.arena
         self.pins.drop_lapsed()
-        l1.settle()
+        self.l1.settle()
+        return self.figures()
+
+    def figures(self) -> StoreStats:
+        """Return the figures as they stand; in any thread."""
+        l1, arena = self.l1, self.l1.arena
+        writers = tuple(self._writes.writers)
         return StoreStats(
             l1=L1Stats(
                 objects=len(l1),
@@ -293,12 +303,19 @@ class Assembly:
                 misses=l1.misses,
                 hit_bytes=l1.hit_bytes,
                 evicted=l1.evicted,
+                removed=dict(l1.removed),
+                residence=l1.residence.copy(),
                 leases=len(l1.leases),
                 usage_bytes=dict(l1.usage_bytes),
             ),
-            tiers={tier.name: tier.counts.copy() for tier in self.tiers},
+            tiers={
+                writer.tier.name: writer.tier.stats(
+                    pending_writes=writer.pending_writes, pending_bytes=writer.pending_bytes
+                )
+                for writer in writers
+            },
             blocks_held_by_views=arena.held_blocks,
-            pending_bytes=sum(writer.pending_bytes for writer in self._writes.writers),
+            pending_bytes=sum(writer.pending_bytes for writer in writers),
             loads_in_flight=len(self._inflight),
         )
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from tieredkv.frames import now_ms
 from tieredkv.keys import tenant_of
+from tieredkv.observe import Histogram, Removal
 from tieredkv.pool.arena import Arena, Entry
 from tieredkv.pool.eviction import make_policy
 from tieredkv.pool.lease import LeaseBook, MemoryObject
@@ -48,6 +51,8 @@ class MemoryTier:
         misses: Reads not answered.
         hit_bytes: Payload bytes of the hits.
         evicted: Values evicted.
+        removed: Why values left, and how many.
+        residence: Ages of the evicted ones.
         usage_bytes: Memory of the resident values, by tenant.
     """
 
@@ -71,6 +76,8 @@ class MemoryTier:
         self.misses: int = 0
         self.hit_bytes: int = 0
         self.evicted: int = 0
+        self.removed: Counter[str] = Counter()
+        self.residence: Histogram = Histogram()
         self.usage_bytes: dict[str, int] = {}
         self._index: dict[str, Entry] = {}
         self._touched = self._order.touched
@@ -88,7 +95,7 @@ class MemoryTier:
         """Return a resident value's entry, without counting it as accessed."""
         entry = self._index.get(name)
         if entry is not None and entry.expires_ms and entry.expires_ms <= now_ms():
-            self.discard(name)
+            self.discard(name, "expired")
             return None
         return entry
 
@@ -166,7 +173,7 @@ class MemoryTier:
         while needed <= self.arena.capacity_bytes and not (
             evicted_bytes >= _FRAGMENTED_AFTER * needed and self._free_bytes >= needed
         ):
-            freed = self._evict(max(needed - self._free_bytes, 1), in_part=False)
+            freed = self._evict(max(needed - self._free_bytes, 1), "room", in_part=False)
             if not freed:
                 break
             evicted_bytes += freed
@@ -206,6 +213,7 @@ class MemoryTier:
         self._account(entry.name, block_bytes)
         if replaced is not None:
             replaced.parked = False
+            self.removed["replaced"] += 1
             self._account(entry.name, -self.arena.block_bytes(replaced.nbytes))
             self.arena.drop(replaced)
         self._trim(block_bytes)
@@ -220,13 +228,14 @@ class MemoryTier:
         aged_ms = now_ms() + self._max_age_ms
         return min(expires_ms, aged_ms) if expires_ms else aged_ms
 
-    def discard(self, name: str) -> bool:
+    def discard(self, name: str, cause: Removal = "deleted") -> bool:
         """Remove a value from the index; its readers keep their bytes. False if there was none."""
         entry = self._index.get(name)
         if entry is None:
             return False
         nbytes = entry.nbytes
         self._remove(entry, evicted=False)
+        self.removed[cause] += 1
         del entry  # a listener may look at the memory
         self._listeners.emit("deleted", self.name, (name,), (nbytes,))
         return True
@@ -253,7 +262,7 @@ class MemoryTier:
     def clear(self) -> None:
         """Remove all values; those that are in use keep their memory until that ends."""
         for name in self.names():
-            self.discard(name)
+            self.discard(name, "cleared")
 
     @property
     def _free_bytes(self) -> int:
@@ -284,9 +293,9 @@ class MemoryTier:
         if self._trimming and self._due_bytes >= together:
             surplus = min(self._due_bytes, occupied - self._low_bytes)
             self._due_bytes = 0
-            self._trimming = surplus > 0 and bool(self._evict(surplus, in_part=True))
+            self._trimming = surplus > 0 and bool(self._evict(surplus, "watermark", in_part=True))
 
-    def _evict(self, wanted_bytes: int, *, in_part: bool) -> int:
+    def _evict(self, wanted_bytes: int, cause: Removal, *, in_part: bool) -> int:
         """Evict until at least this much is given up, and return how much was.
 
         If there is not so much to evict: all of it with `in_part`, else nothing.
@@ -314,6 +323,10 @@ class MemoryTier:
             self._remove(entry, evicted=True)
         gone += chosen
         self.evicted += len(gone)
+        self.removed[cause] += len(gone)
+        now_us = time.time_ns() // 1000  # as generations are
+        for entry in gone:
+            self.residence.record(max(0, now_us - entry.generation) / 1e6)
         if self._listeners.registered:
             self._listeners.emit(
                 "evicted", self.name, [e.name for e in gone], [e.nbytes for e in gone]

@@ -181,7 +181,7 @@ class Puts:
         entry.expires_ms = expires_ms
         if self._l1.admit(entry):
             return True
-        self._l1.discard(entry.name)  # what L1 has is older
+        self._l1.discard(entry.name, "replaced")  # what L1 has is older
         return False
 
     async def _submit(self, ready: list[Put]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,7 +18,7 @@ from tieredkv.errors import (
     TierUnavailableError,
     WrongLoopError,
 )
-from tieredkv.observe import Counts
+from tieredkv.observe import Counts, TierStats
 from tieredkv.results import (
     DeleteOutcome,
     DeleteStatus,
@@ -157,6 +157,21 @@ class Tier:
         async for stored in self.backend.list_names(prefix):
             yield stored
 
+    def stats(self, *, pending_writes: int, pending_bytes: int) -> TierStats:
+        """Return its figures as they stand, with those of its writer; in any thread."""
+        # Copying a dictionary is one step of the interpreter, iterating over it is not.
+        latency = self.counts.latency.copy()
+        return TierStats(
+            outcomes=self.counts.outcomes.copy(),
+            nbytes=self.counts.nbytes.copy(),
+            latency_by_outcome={cell: of.copy() for cell, of in latency.items()},
+            is_asked=not self.health.is_open,
+            times_given_up=self.health.times_opened,
+            probes=self.health.probes,
+            pending_writes=pending_writes,
+            pending_bytes=pending_bytes,
+        )
+
     async def status(self) -> dict[str, Any]:
         """Return whether it works, by its last call and by its own word, and its own figures."""
         said: BackendStatus | None = None
@@ -244,8 +259,7 @@ class Tier:
         if not requests:
             return []
         if self.health.is_open or not self._is_open:
-            for _ in requests:
-                self.counts.count(operation, "not_asked")
+            self.counts.count(operation, "not_asked", times=len(requests))
             return [(not_asked or failed)(self._not_asked(operation))] * len(requests)
         began = time.perf_counter()
         error: TieredKVError | None = None
@@ -264,10 +278,15 @@ class Tier:
         if len(outcomes) != len(requests):
             error = error or TierError(self.name, operation, "an outcome is missing")
             outcomes = [failed(error)] * len(requests)
-        self.counts.time(operation, time.perf_counter() - began, len(requests))
-        for request, outcome in zip(requests, outcomes, strict=True):
-            moved = outcome.status is _MOVES_BYTES.get(operation)
-            self.counts.count(operation, outcome.status, request.nbytes if moved else 0)
+        duration_s = time.perf_counter() - began
+        moves_bytes = _MOVES_BYTES.get(operation)
+        for status, times in Counter(outcome.status for outcome in outcomes).items():
+            nbytes = 0
+            if status is moves_bytes:
+                pairs = zip(requests, outcomes, strict=True)
+                nbytes = sum(request.nbytes for request, o in pairs if o.status is status)
+            self.counts.count(operation, status, nbytes, times=times)
+            self.counts.time(operation, status, duration_s, times)
         self._judge(operation, outcomes, answered=error is None)
         return outcomes
 

@@ -74,6 +74,11 @@ class TierWriter:
         """Wire names with a write or delete that has no outcome yet."""
         return tuple(self._last)
 
+    @property
+    def pending_writes(self) -> int:
+        """How many names that are."""
+        return len(self._last)
+
     def is_busy(self, name: str) -> bool:
         """Say whether a write or delete of a name has no outcome yet."""
         return name in self._last
