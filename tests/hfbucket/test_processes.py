@@ -97,7 +97,7 @@ anyio.run(round_trip, "after")
 def test_the_client_of_a_parent_is_left_alone(buckets: Buckets, tmp_path: Path) -> None:
     """Whatever a child does with what it inherits: it must neither hang nor harm the parent."""
     code = """
-from tieredkv.clients.hub import FileInfo, Grant
+from tieredkv.clients.hub_answers import FileInfo, Grant
 from tieredkv.clients.xet import XetClient, XetSettings
 
 xet = XetClient(XetSettings(compression="auto", streams=2, read_timeout_s=5, connect_timeout_s=5,

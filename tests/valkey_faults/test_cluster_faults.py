@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 
 import anyio
 import pytest
 
-from tests.valkey_faults.calls import opened
+from tests.valkey_faults.calls import backend_at, opened
+from tieredkv.clients.glide import ClientError, Kind, OwnedClient
 from tieredkv.testing.backends.requests import PATIENCE_S
 from tieredkv.testing.load import Load, under_load
 from tieredkv.testing.valkey import ValkeyCluster, ValkeyServer, key_slot
@@ -82,6 +84,23 @@ def bare_cluster(_module_bare_cluster: ValkeyCluster) -> Iterator[ValkeyCluster]
     """A cluster without replicas, which goes on serving what its living nodes have."""
     yield _module_bare_cluster
     _module_bare_cluster.repair()
+
+
+def test_a_node_whose_cluster_is_down_says_so(bare_cluster: ValkeyCluster) -> None:
+    """Asked by itself: the vendor's client for Clusters tries again until its time is up."""
+    dead, alive, _ = bare_cluster.nodes
+    alive.command("CONFIG", "SET", "cluster-require-full-coverage", "yes")
+    key = next(f"n{n}" for n in count() if bare_cluster.primary_of(f"n{n}") is alive).encode()
+    client = OwnedClient(backend_at(alive.url)._settings)
+    try:
+        dead.kill()
+        bare_cluster.wait_for(lambda: b"cluster_state:fail" in alive.command("CLUSTER", "INFO"))
+        with pytest.raises(ClientError) as caught:
+            client.get_into(key, memoryview(bytearray(1)))
+    finally:
+        alive.command("CONFIG", "SET", "cluster-require-full-coverage", "no")
+        client.close()
+    assert caught.value.kind is Kind.CLUSTER_DOWN, caught.value
 
 
 async def test_a_dead_node_is_nothing_to_the_others(bare_cluster: ValkeyCluster) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
 from tests.valkey_faults.calls import backend_at, get, opened, put, read
 from tieredkv.config import KiB
 from tieredkv.errors import TierError, TierFullError, TierUnavailableError
 from tieredkv.results import DeleteStatus, GetStatus, PutStatus
+from tieredkv.testing.backends.requests import PATIENCE_S
 from tieredkv.testing.load import under_load
 from tieredkv.testing.valkey import ValkeyServer, free_port
 
@@ -121,3 +123,24 @@ async def test_a_name_that_holds_something_else_fails_alone(server: ValkeyServer
         assert outcome.status is GetStatus.UNKNOWN
         assert isinstance(outcome.error, TierError)
         assert "WRONGTYPE" in outcome.error.reason
+
+
+async def test_a_server_that_still_loads_says_so() -> None:
+    slowly: dict[str, int | str] = {
+        "key-load-delay": 20_000,  # us
+        "loading-process-events-interval-bytes": 1024,
+        "rdbcompression": "no",
+    }
+    with ValkeyServer(options=slowly) as server:
+        for number in range(100):
+            server.command("SET", f"n{number}", bytes(2 * KiB))
+        server.command("SAVE")
+        async with opened(server.url) as backend:
+            assert await get(backend, "n0", 2 * KiB) == bytes(2 * KiB)
+            server.kill()
+            server.launch()
+            with anyio.fail_after(PATIENCE_S):
+                while "still loading" not in str((await read(backend, "n0", 2 * KiB)).error):
+                    pass
+                while (await read(backend, "n0", 2 * KiB)).status is not GetStatus.HIT:
+                    pass

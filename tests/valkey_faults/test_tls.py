@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,14 @@ from tests.valkey_faults.calls import backend_at, get, opened, put
 from tieredkv.backends import TLS
 from tieredkv.errors import ConfigError, TierError, TierUnavailableError
 from tieredkv.results import PutStatus
-from tieredkv.testing.valkey import Certificates, TLSProgram, TLSServer, ValkeyServer
+from tieredkv.testing.load import Load
+from tieredkv.testing.valkey import (
+    Certificates,
+    TLSProgram,
+    TLSServer,
+    ValkeyCluster,
+    ValkeyServer,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -60,6 +68,31 @@ async def _works(address: str, tls: TLS | None) -> None:
     async with opened(address, tls=tls) as backend:
         assert (await put(backend, "name", b"value")).status is PutStatus.STORED
         assert await get(backend, "name", 5) == b"value"
+
+
+@pytest.fixture(scope="module")
+def secret_cluster(tls_program: TLSProgram, certificates: Certificates) -> Iterator[ValkeyCluster]:
+    """A Cluster that speaks TLS within, too."""
+    with ValkeyCluster(
+        replicas_per_primary=0,
+        options={"tls-cluster": "yes"},
+        node=partial(TLSServer, tls_program, certificates),
+    ) as running:
+        yield running
+
+
+async def test_a_cluster_of_a_private_authority(
+    secret_cluster: ValkeyCluster, certificates: Certificates
+) -> None:
+    names = [f"name-{number}" for number in range(12)]
+    address = secret_cluster.url
+    async with opened(address, tls=TLS(ca=certificates.ca), mode="cluster") as backend:
+        load = Load(backend, names=names)
+        assert await load.write(names) == names
+        assert await load.read(names) == names
+    assert {secret_cluster.primary_of(name) for name in names} == {*secret_cluster.nodes}
+    error = await _refusal(address, None, mode="cluster")
+    assert "certificate" in str(error)
 
 
 async def test_a_server_of_a_private_authority(

@@ -8,17 +8,25 @@ a place in a common budget of retries, and every failure is a `HubError`.
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote, urlsplit
 
 import anyio
-import attrs
 
+from tieredkv.clients.hub_answers import (
+    BucketInfo,
+    FileInfo,
+    Grant,
+    failure_of,
+    field,
+    files,
+    parsed,
+    shown,
+)
 from tieredkv.clients.hub_failures import HubError, HubFailure
 from tieredkv.clients.retries import Retries
 from tieredkv.errors import MissingDependencyError
@@ -26,9 +34,6 @@ from tieredkv.errors import MissingDependencyError
 __all__ = [
     "MAX_OPERATIONS",
     "MAX_PATHS",
-    "BucketInfo",
-    "FileInfo",
-    "Grant",
     "HubClient",
     "Scope",
     "load_hub",
@@ -45,40 +50,6 @@ MAX_OPERATIONS: Final = 1000
 _ATTEMPTS: Final = 4
 _CONCURRENT: Final = 4
 _INSTALL: Final = "pip install 'huggingface_hub>=1.5,<3'"
-_LONGEST_MESSAGE: Final = 300
-_TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
-_CERTAINLY_NOT_DONE: Final = frozenset({429, 500, 503})
-_QUOTA: Final = re.compile("quota|storage limit|exceeded", re.IGNORECASE)
-
-
-@attrs.frozen
-class FileInfo:
-    """A file in a bucket: the Xet hash of its content, which never changes, and its bytes."""
-
-    hash: str
-    size: int
-
-
-@attrs.frozen
-class BucketInfo:
-    """A bucket, and whether others can read it."""
-
-    is_private: bool
-
-
-@attrs.frozen(eq=False)
-class Grant:
-    """Access to the contents of a bucket for some minutes.
-
-    Attributes:
-        cas_url: Where the contents are.
-        token: What to say there.
-        expires_s: Unix time.
-    """
-
-    cas_url: str
-    token: str = attrs.field(repr=False)
-    expires_s: float
 
 
 def load_hub() -> str:
@@ -169,7 +140,7 @@ class HubClient:
             HubError: It cannot be done; NO_BUCKET if there is none.
         """
         answer = await self._json("GET", self._bucket_url())
-        return BucketInfo(is_private=_field(answer, "private", bool))
+        return BucketInfo(is_private=field(answer, "private", bool))
 
     async def create_bucket(self, *, is_private: bool) -> None:
         """Create the bucket; fine if it exists.
@@ -187,7 +158,7 @@ class HubClient:
             HubError: It cannot be done.
         """
         answer = await self._json("POST", f"{self._bucket_url()}/paths-info", {"paths": [*paths]})
-        return dict(_files(answer))
+        return dict(files(answer))
 
     async def tree(
         self, prefix: str, page: str | None = None
@@ -204,11 +175,11 @@ class HubClient:
         if response.status_code == 404:
             if response.headers.get("x-error-code") == "EntryNotFound":
                 return [], None
-            raise self._failure(response)
+            raise failure_of(response, self._bucket_id)
         page = response.links.get("next", {}).get("url")
         if page is not None and urlsplit(page)[:2] != urlsplit(self._endpoint)[:2]:
             raise HubError(HubFailure.REFUSED, "the next page of a listing is elsewhere")
-        return list(_files(_parsed(response))), page
+        return list(files(parsed(response))), page
 
     async def grant(self, scope: Scope) -> Grant:
         """Return access to the contents.
@@ -218,9 +189,9 @@ class HubClient:
         """
         answer = await self._json("GET", f"{self._bucket_url()}/xet-{scope}-token")
         return Grant(
-            cas_url=_field(answer, "casUrl", str),
-            token=_field(answer, "accessToken", str),
-            expires_s=float(_field(answer, "exp", int)),
+            cas_url=field(answer, "casUrl", str),
+            token=field(answer, "accessToken", str),
+            expires_s=float(field(answer, "exp", int)),
         )
 
     async def batch(self, operations: Sequence[Mapping[str, object]]) -> dict[str, str]:
@@ -239,9 +210,9 @@ class HubClient:
             is_idempotent=False,
             accept=frozenset({422}),
         )
-        failed = _field(_parsed(response), "failed", list)
+        failed = field(parsed(response), "failed", list)
         if response.status_code == 422 and not failed:
-            raise self._failure(response)
+            raise failure_of(response, self._bucket_id)
         return {str(entry.get("path")): str(entry.get("error", "no reason")) for entry in failed}
 
     # -- requests --------------------------------------------------------------------------------
@@ -268,7 +239,7 @@ class HubClient:
         return f"{self._endpoint}/api/buckets/{self._bucket_id}"
 
     async def _json(self, method: str, url: str, body: object = None) -> Any:
-        return _parsed(await self._send(method, url, body=body))
+        return parsed(await self._send(method, url, body=body))
 
     async def _send(
         self,
@@ -297,7 +268,7 @@ class HubClient:
                 if answer.is_success or answer.status_code in accept:
                     self.retries.succeeded()
                     return answer
-                answer = self._failure(answer)
+                answer = failure_of(answer, self._bucket_id)
                 if answer.is_transient and time.monotonic() + self.retries.pause_s > ends:
                     answer = self._asked_to_wait()
             if answer.failure is HubFailure.UNAUTHORIZED and self._has_new_token():
@@ -341,79 +312,13 @@ class HubClient:
             error = f"no answer within {self._patience_s:g} s"
             return HubError(HubFailure.UNREACHABLE, error, is_ambiguous=True)
         except (self._vendor.ConnectError, self._vendor.ConnectTimeout) as raised:
-            reason = f"cannot connect to {self._endpoint}: {_shown(raised)}"
+            reason = f"cannot connect to {self._endpoint}: {shown(raised)}"
             return HubError(HubFailure.UNREACHABLE, reason, is_transient=True)
         except (self._vendor.HTTPError, OSError) as raised:  # OSError: offline mode
             return HubError(
-                HubFailure.UNREACHABLE, _shown(raised), is_ambiguous=True, is_transient=True
+                HubFailure.UNREACHABLE, shown(raised), is_ambiguous=True, is_transient=True
             )
-
-    def _failure(self, response: Any) -> HubError:
-        status: int = response.status_code
-        said = _shortened(response.headers.get("x-error-message") or _body_text(response))
-        reason = f"HTTP {status}" + (f": {said}" if said else "")
-        if status == 401:
-            return HubError(HubFailure.UNAUTHORIZED, reason)
-        if status == 403:
-            kind = HubFailure.QUOTA if _QUOTA.search(said) else HubFailure.FORBIDDEN
-            return HubError(kind, reason)
-        if status == 404:
-            return HubError(
-                HubFailure.NO_BUCKET, f"there is no bucket {self._bucket_id} ({reason})"
-            )
-        if status in _TRANSIENT:
-            return HubError(
-                HubFailure.UNREACHABLE,
-                reason,
-                is_transient=True,
-                is_ambiguous=status not in _CERTAINLY_NOT_DONE,
-            )
-        return HubError(HubFailure.REFUSED, reason)
 
 
 def _as_it_is(request: Any) -> Any:
     return request
-
-
-def _parsed(response: Any) -> Any:
-    try:
-        return response.json()
-    except ValueError:
-        raise HubError(
-            HubFailure.REFUSED, f"the answer to {response.url.path} is not JSON"
-        ) from None
-
-
-def _field(answer: Any, name: str, kind: type[Any]) -> Any:
-    value = answer.get(name) if isinstance(answer, dict) else None
-    if not isinstance(value, kind):
-        raise HubError(HubFailure.REFUSED, f"an answer of the Hub has no {name!r}")
-    return value
-
-
-def _files(answer: Any) -> Iterator[tuple[str, FileInfo]]:
-    if not isinstance(answer, list):
-        raise HubError(HubFailure.REFUSED, "an answer of the Hub is no list of files")
-    for entry in answer:
-        if isinstance(entry, dict) and entry.get("type") == "file":
-            yield (
-                _field(entry, "path", str),
-                FileInfo(_field(entry, "xetHash", str), _field(entry, "size", int)),
-            )
-
-
-def _body_text(response: Any) -> str:
-    try:
-        text: str = response.text
-    except Exception:  # noqa: BLE001 - not read, or not text: there is nothing to show
-        return ""
-    return text
-
-
-def _shown(error: BaseException) -> str:
-    return _shortened(f"{type(error).__name__}: {error}")
-
-
-def _shortened(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-from tieredkv.clients.hub import FileInfo, Grant
+from tieredkv.clients.hub_answers import FileInfo, Grant
 from tieredkv.config import MiB
 from tieredkv.errors import MissingDependencyError
 

@@ -7,7 +7,8 @@ from typing import Final
 
 import anyio
 
-from tieredkv.clients.hub import Grant, HubClient, Scope
+from tieredkv.clients.hub import HubClient, Scope
+from tieredkv.clients.hub_answers import Grant
 from tieredkv.clients.hub_failures import HubError
 
 __all__ = ["Grants"]

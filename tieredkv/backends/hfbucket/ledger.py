@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from tieredkv.backends.hfbucket.metadata import MetadataCache
-from tieredkv.clients.hub import FileInfo
+from tieredkv.clients.hub_answers import FileInfo
 
 __all__ = ["Ledger"]
 

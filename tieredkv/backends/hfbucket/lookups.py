@@ -11,7 +11,8 @@ from anyio.lowlevel import checkpoint
 
 from tieredkv.backends.hfbucket.ledger import Ledger
 from tieredkv.backends.hfbucket.metadata import MetadataCache
-from tieredkv.clients.hub import MAX_PATHS, FileInfo, HubClient
+from tieredkv.clients.hub import MAX_PATHS, HubClient
+from tieredkv.clients.hub_answers import FileInfo
 from tieredkv.clients.hub_failures import HubError, HubFailure
 from tieredkv.tasks import Detached
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from tieredkv.clients.hub import FileInfo
+from tieredkv.clients.hub_answers import FileInfo
 
 __all__ = ["MetadataCache"]
 

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from tieredkv.backends.base import ReadRequest
 from tieredkv.backends.hfbucket.bucket import Bucket
-from tieredkv.clients.hub import FileInfo, Grant
+from tieredkv.clients.hub_answers import FileInfo, Grant
 from tieredkv.clients.hub_failures import HubError, HubFailure
 from tieredkv.clients.xet import XetClient, XetError
 from tieredkv.errors import TieredKVError

@@ -11,7 +11,8 @@ import anyio
 
 from tieredkv.backends.base import WriteRequest
 from tieredkv.backends.hfbucket.bucket import Bucket
-from tieredkv.clients.hub import MAX_OPERATIONS, FileInfo, Grant
+from tieredkv.clients.hub import MAX_OPERATIONS
+from tieredkv.clients.hub_answers import FileInfo, Grant
 from tieredkv.clients.hub_failures import HubError, HubFailure
 from tieredkv.clients.xet import XetClient, XetError
 from tieredkv.config import MiB

@@ -33,6 +33,7 @@ class ValkeyCluster:
         node_timeout_ms: When a silent node counts as failed.
         password: Of all nodes.
         options: More of ``valkey.conf``, for every node.
+        node: Makes a node from `port`, `password` and `options`; for TLS a partial `TLSServer`.
 
     Raises:
         RuntimeError: `start`: a node has ended or the cluster has not come up in time.
@@ -46,6 +47,7 @@ class ValkeyCluster:
         node_timeout_ms: int = 1000,
         password: str | None = None,
         options: Mapping[str, Option] = MappingProxyType({}),
+        node: Callable[..., ValkeyServer] = ValkeyServer,
     ) -> None:
         self._num_primaries = num_primaries
         settings: dict[str, Option] = {
@@ -59,7 +61,7 @@ class ValkeyCluster:
         }
         ports = _different_ports(num_primaries * (1 + replicas_per_primary))
         self.nodes: tuple[ValkeyServer, ...] = tuple(
-            ValkeyServer(
+            node(
                 port=port,
                 password=password,
                 options={**settings, "cluster-port": port + BUS_OFFSET},

@@ -20,6 +20,7 @@ class TLSServer(ValkeyServer):
         program: From `find_tls_program`.
         certificates: Whose `Certificates.ca` it trusts.
         certificate: What it shows; None: `Certificates.server`.
+        port: See `ValkeyServer`.
         require_client_certificate: Turn away clients without a certificate of that authority.
         password: Of the default user.
         options: More of ``valkey.conf``.
@@ -34,12 +35,14 @@ class TLSServer(ValkeyServer):
         *,
         certificate: Certificate | None = None,
         require_client_certificate: bool = False,
+        port: int | None = None,
         password: str | None = None,
         options: Mapping[str, Option] = MappingProxyType({}),
     ) -> None:
         shown = certificates.server if certificate is None else certificate
         self._tls_program = program
         super().__init__(
+            port=port,
             password=password,
             unix_socket=True,
             options={
