@@ -12,14 +12,22 @@ import anyio
 
 from tieredkv.backends import DiskBackend, ReadRequest, ThreadedBackend, WriteRequest
 from tieredkv.backends.disk.names import path_of
+from tieredkv.config import WriteOn
 from tieredkv.results import ReadOutcome, StatOutcome, WriteOutcome
 
 
 class StoppableDisk(DiskBackend):
     """A disk whose workers can be made to wait or to fail, and that counts what it is asked for."""
 
-    def __init__(self, path: Path, *, name: str = "disk", num_workers: int = 4) -> None:
-        super().__init__(path, name=name, num_workers=num_workers)
+    def __init__(
+        self,
+        path: Path,
+        *,
+        name: str = "disk",
+        num_workers: int = 4,
+        write_on: WriteOn = "put",
+    ) -> None:
+        super().__init__(path, name=name, num_workers=num_workers, write_on=write_on)
         self.reads: list[str] = []
         self.writes: list[str] = []
         self.error: OSError | None = None

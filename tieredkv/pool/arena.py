@@ -66,6 +66,8 @@ class Entry:
         generation: Number of the write that brought it.
         expires_ms: Unix milliseconds, 0 for never.
         users: The index, each lease, each load or write in flight. At 0 the memory is given up.
+        source: Name of the tier that L1 has it from; None if it was put.
+        hits: Reads that L1 has answered with it, as far as somebody counts them.
         touched: Read, and the eviction policy has yet to hear of it.
         parked: The eviction policy passes it over until its last use but the index's ends.
         place: Offset in the arena, or the private memory of an overflow block, or None once freed.
@@ -76,10 +78,12 @@ class Entry:
         "_exporter",
         "expires_ms",
         "generation",
+        "hits",
         "name",
         "nbytes",
         "parked",
         "place",
+        "source",
         "touched",
         "users",
         "view",
@@ -92,6 +96,8 @@ class Entry:
         self.generation: int = 0
         self.expires_ms: int = 0
         self.users: int = 1
+        self.source: str | None = None
+        self.hits: int = 0
         self.touched: bool = False
         self.parked: bool = False
         self._exporter: _ExporterRef | None = None

@@ -27,6 +27,7 @@ from tieredkv.tiers.pins import Pins
 from tieredkv.tiers.prefetch import Prefetch
 from tieredkv.tiers.puts import Puts
 from tieredkv.tiers.reads import Reads
+from tieredkv.tiers.spill import Spill
 from tieredkv.tiers.tier import Tier
 from tieredkv.tiers.writes import Writes
 
@@ -89,6 +90,7 @@ class Assembly:
             policy=policy,
             max_pending_bytes=max_pending_bytes,
         )
+        self._spill = Spill(self.l1, self._writes)
         chain = Chain(
             self._asked,
             self.l1,
@@ -131,6 +133,7 @@ class Assembly:
         place = len(self.tiers) if place is None else place
         self.tiers.insert(place, tier)
         self._writes.add(tier, place)
+        self._spill.look()
         self._ask_active()
 
     async def remove(self, tier: Tier, timeout_s: float) -> None:
@@ -148,6 +151,7 @@ class Assembly:
             )
         self.tiers.remove(tier)
         self._writes.remove(tier)
+        self._spill.look()
         await self._close([tier], timeout_s)
 
     def resume(self, tier: Tier) -> None:
@@ -321,6 +325,7 @@ class Assembly:
 
     def _rise(self, tier: Tier, entry: Entry, above: Sequence[Tier], *, prefetched: bool) -> None:
         """Let a value that a tier has answered with enter L1 and the tiers above that lack it."""
+        entry.source = tier.name
         if not prefetched and not tier.promotes(entry.name):
             return
         # As if it was put now: a later put or delete is newer, whoever wrote this one.

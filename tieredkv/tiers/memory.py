@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
@@ -20,20 +20,34 @@ from tieredkv.tiers.buffers import flat_target
 from tieredkv.tiers.order import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from tieredkv.config import L1Config
     from tieredkv.keys import Key
     from tieredkv.observe import Listeners
 
-__all__ = ["MemoryTier"]
+__all__ = ["MemoryTier", "Outlet"]
 
 _log: Final = logging.getLogger(__name__)
 
 _MEMORY_WAIT_S: Final = 1.0
+_WRITE_WAIT_S: Final = 0.05  # then more is evicted, at last without being written
 _MEMORY_POLL_S: Final = 0.005
 _TRIMMED_TOGETHER: Final = 16  # times the latest value
 _FRAGMENTED_AFTER: Final = 2  # times the request, evicted in vain
+
+
+class Outlet(Protocol):
+    """Where evicted values go."""
+
+    @property
+    def leaving_bytes(self) -> int:
+        """Memory of evicted values that comes back soon."""
+        ...
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """Become a user of those evicted values that are to be kept, for as long as it takes."""
+        ...
 
 
 class MemoryTier:
@@ -54,6 +68,8 @@ class MemoryTier:
         removed: Why values left, and how many.
         residence: Ages of the evicted ones.
         usage_bytes: Memory of the resident values, by tenant.
+        outlet: Where evicted values go; None: nowhere.
+        watch: Called with the entry of each hit; None: nobody counts them.
     """
 
     name: Final = "l1"
@@ -79,6 +95,8 @@ class MemoryTier:
         self.removed: Counter[str] = Counter()
         self.residence: Histogram = Histogram()
         self.usage_bytes: dict[str, int] = {}
+        self.outlet: Outlet | None = None
+        self.watch: Callable[[Entry], None] | None = None
         self._index: dict[str, Entry] = {}
         self._touched = self._order.touched
         self._listeners = listeners
@@ -110,6 +128,8 @@ class MemoryTier:
             self._touched.append(entry)
         self.hits += 1
         self.hit_bytes += entry.nbytes
+        if self.watch is not None:
+            self.watch(entry)
         lease = MemoryObject(entry, self.arena, self.leases, key, "l1")
         if self._listeners.registered:
             self._listeners.emit("accessed", self.name, (name,), (entry.nbytes,))
@@ -134,6 +154,9 @@ class MemoryTier:
         sizes = [entry.nbytes for entry in fresh]
         self.hits += len(fresh)
         self.hit_bytes += sum(sizes)
+        if self.watch is not None:
+            for entry in fresh:
+                self.watch(entry)
         if self._listeners.registered:
             self._listeners.emit("accessed", self.name, [entry.name for entry in fresh], sizes)
         return leases
@@ -158,10 +181,11 @@ class MemoryTier:
         """Note a request, its names head first: what is missing comes in later, or never."""
         self._order.expect(names, missing)
 
-    def reserve(self, name: str, nbytes: int) -> Entry | None:
+    def reserve(self, name: str, nbytes: int, *, waits: bool = False) -> Entry | None:
         """Return memory for a value, evicting for it, or None; its one user is the caller.
 
-        What the pool cannot take goes to the overflow; such an entry cannot be admitted.
+        What the pool cannot take goes to the overflow; such an entry cannot be admitted. With
+        `waits`, there is none while evicted values are being written whose memory suffices.
         """
         self.leases.look()
         entry = self.arena.allocate(name, nbytes)
@@ -173,7 +197,11 @@ class MemoryTier:
         while needed <= self.arena.capacity_bytes and not (
             evicted_bytes >= _FRAGMENTED_AFTER * needed and self._free_bytes >= needed
         ):
-            freed = self._evict(max(needed - self._free_bytes, 1), "room", in_part=False)
+            coming = self._leaving_bytes if waits else 0
+            if coming and self._free_bytes + coming >= needed:
+                return None
+            wanted_bytes = max(needed - self._free_bytes - coming, 1)
+            freed = self._evict(wanted_bytes, "room", in_part=False)
             if not freed:
                 break
             evicted_bytes += freed
@@ -188,14 +216,16 @@ class MemoryTier:
         return "fragmented" if free else "no_memory"
 
     async def reserve_soon(self, name: str, nbytes: int) -> Entry | None:
-        """Do as `reserve`, waiting up to a second for leases to be released."""
-        entry = self.reserve(name, nbytes)
+        """Do as `reserve`, waiting up to a second for leases and writes to end."""
+        entry = self.reserve(name, nbytes, waits=True)
         if entry is None:
+            patient_until = anyio.current_time() + _WRITE_WAIT_S
             with anyio.move_on_after(_MEMORY_WAIT_S):
                 while entry is None:
                     # Memory comes back from the garbage collector and from other threads, too.
                     await anyio.sleep(_MEMORY_POLL_S)
-                    entry = self.reserve(name, nbytes)
+                    patient = anyio.current_time() < patient_until
+                    entry = self.reserve(name, nbytes, waits=patient)
         return entry
 
     def admit(self, entry: Entry) -> bool:
@@ -236,6 +266,7 @@ class MemoryTier:
         nbytes = entry.nbytes
         self._remove(entry, evicted=False)
         self.removed[cause] += 1
+        self.arena.drop(entry)
         del entry  # a listener may look at the memory
         self._listeners.emit("deleted", self.name, (name,), (nbytes,))
         return True
@@ -268,6 +299,10 @@ class MemoryTier:
     def _free_bytes(self) -> int:
         return self.arena.capacity_bytes - self.arena.used_bytes
 
+    @property
+    def _leaving_bytes(self) -> int:
+        return 0 if self.outlet is None else self.outlet.leaving_bytes
+
     def _account(self, name: str, change_bytes: int) -> None:
         """Count the memory of a tenant's resident values."""
         tenant = tenant_of(name)
@@ -283,7 +318,7 @@ class MemoryTier:
         Not at once, so that no put pays for a whole pass; and not at every put, as each eviction of
         several costs less.
         """
-        occupied = self.arena.used_bytes - self.arena.held_bytes
+        occupied = self.arena.used_bytes - self.arena.held_bytes - self._leaving_bytes
         together = _TRIMMED_TOGETHER * admitted_bytes
         if self._trimming:
             self._due_bytes += 2 * admitted_bytes
@@ -327,6 +362,10 @@ class MemoryTier:
         now_us = time.time_ns() // 1000  # as generations are
         for entry in gone:
             self.residence.record(max(0, now_us - entry.generation) / 1e6)
+        if self.outlet is not None:
+            self.outlet.take(gone)
+        for entry in gone:
+            self.arena.drop(entry)
         if self._listeners.registered:
             self._listeners.emit(
                 "evicted", self.name, [e.name for e in gone], [e.nbytes for e in gone]
@@ -334,8 +373,7 @@ class MemoryTier:
         return given_up
 
     def _remove(self, entry: Entry, *, evicted: bool) -> None:
-        """Take a resident entry out of the index."""
+        """Take a resident entry out of the index, whose use of it the caller has to end."""
         del self._index[entry.name]
         self._order.remove(entry, evicted=evicted)
         self._account(entry.name, -self.arena.block_bytes(entry.nbytes))
-        self.arena.drop(entry)

@@ -34,6 +34,7 @@ class Put:
         ttl_s: Time to live, or None.
         writers: Those of the tiers at the time of the put.
         outcomes: One for each tier, by name.
+        leaving_bytes: Memory that comes back when the last tier has answered: L1 has evicted it.
         overtaken: Why the tiers are not to have it any more: its key was put or deleted again
             before they were asked.
     """
@@ -43,6 +44,7 @@ class Put:
         "_decided",
         "entry",
         "in_l1",
+        "leaving_bytes",
         "outcomes",
         "overtaken",
         "ttl_s",
@@ -61,6 +63,7 @@ class Put:
         self.in_l1: bool = isinstance(entry.place, int)
         self.ttl_s: float | None = ttl_s
         self.outcomes: dict[str, WriteOutcome] = {writer.tier.name: _PENDING for writer in writers}
+        self.leaving_bytes: int = 0
         self.overtaken: str | None = None
         self._acknowledge: Acknowledge = acknowledge
         self._decided = anyio.Event()

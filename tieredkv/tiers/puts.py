@@ -82,7 +82,7 @@ class Puts:
             return (await self.put_many((value,)))[0]
         name, source, _, expires_ms = value
         l1 = self._l1
-        entry = l1.reserve(name, source.nbytes)
+        entry = l1.reserve(name, source.nbytes, waits=True)
         if entry is None:
             entry = await l1.reserve_soon(name, source.nbytes)
             if entry is None:
@@ -110,7 +110,7 @@ class Puts:
             try:
                 for value in reversed(values) if backwards else values:
                     nbytes = value.source.nbytes
-                    entry = self._l1.reserve(value.name, nbytes)
+                    entry = self._l1.reserve(value.name, nbytes, waits=True)
                     if entry is None or ready_bytes >= _SUBMIT_BYTES:
                         await self._submit(ready)
                         ready_bytes = 0

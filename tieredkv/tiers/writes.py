@@ -42,6 +42,7 @@ class Writes:
         framing: How values are stored.
         detached: Where the writes run.
         writers: One a tier.
+        leaving_bytes: Memory of values that L1 has evicted and that are being written.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Writes:
         )
         self._max_pending_bytes = max_pending_bytes
         self.writers: list[TierWriter] = [self._writer(tier) for tier in tiers]
+        self.leaving_bytes: int = 0
         self._latest: dict[str, Put] = {}  # those with a pending write
         self._unsubmitted: dict[str, Put] = {}  # L1 or the overflow has it; no tier was asked
         self._changed = anyio.Event()
@@ -142,9 +144,17 @@ class Writes:
         put = self._latest.get(name)
         return None if put is None else put.entry
 
+    def watch(self, put: Put) -> None:
+        """Let readers get this value, if L1 has it no more, until its tiers have it."""
+        self._latest[put.entry.name] = put
+
     def settle(self, put: Put) -> None:
         """Let readers ask the tiers again, if the outcomes of this put are final."""
-        if self._latest.get(put.entry.name) is put and not put.is_pending:
+        if put.is_pending:
+            return
+        self.leaving_bytes -= put.leaving_bytes
+        put.leaving_bytes = 0
+        if self._latest.get(put.entry.name) is put:
             del self._latest[put.entry.name]
 
     def forget(self, names: Iterable[str]) -> None:
