@@ -11,6 +11,8 @@ import click
 import tieredkv
 from tieredkv.cli.config import config
 from tieredkv.cli.demo import demo
+from tieredkv.cli.sweeps import copy, verify
+from tieredkv.cli.values import get, ls, put, rm, stat
 from tieredkv.errors import ConfigError, MissingDependencyError, TieredKVError
 
 __all__ = ["run"]
@@ -32,8 +34,8 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-group.add_command(config)
-group.add_command(demo)
+for command in (config, copy, demo, get, ls, put, rm, stat, verify):
+    group.add_command(command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

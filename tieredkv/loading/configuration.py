@@ -73,12 +73,19 @@ class Configuration(Generic[StoreT]):
 
     Attributes:
         store: What was configured, not open yet.
+        l1: Its first tier.
+        backends: Its other tiers, in order, for those who want to look into one by itself: they are
+            the store's, and open once.
+        is_framed: Whether its values are stored in frames (``integrity="checksum"``).
         settings: Every setting of it.
         warnings: What is probably not meant.
         unused: Paths of settings that were given and have no effect.
     """
 
     store: StoreT
+    l1: L1Config
+    backends: tuple[Backend, ...]
+    is_framed: bool
     settings: tuple[Setting, ...]
     warnings: tuple[str, ...]
     unused: tuple[str, ...]
@@ -154,8 +161,15 @@ class _Loading(Generic[StoreT]):
         store = construct(compose, self._fields, rest, path="")
         for name, field in self._fields.items():
             self._tell(name, field, rest.get(name))
+        integrity = rest.get("integrity")
         return Configuration(
-            store, tuple(self._settings), tuple(self._notes.warnings), tuple(self._notes.unused)
+            store,
+            l1,
+            tuple(tiers),
+            integrity is None or integrity.value != "size",
+            tuple(self._settings),
+            tuple(self._notes.warnings),
+            tuple(self._notes.unused),
         )
 
     def _l1(self, item: Given | None, found: dict[str, Given]) -> L1Config:

@@ -1,0 +1,230 @@
+"""`tieredkv copy` and `verify`: whole tiers, over real media, as a process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import anyio
+import pytest
+
+from tests.cli.terminal import on_a_terminal
+from tieredkv import TieredStore
+from tieredkv.backends import DiskBackend
+from tieredkv.config import KiB
+from tieredkv.testing import hub
+from tieredkv.testing.valkey import ValkeyServer
+
+pytestmark = pytest.mark.network
+
+Command: TypeAlias = Callable[..., tuple[int, Any, str]]
+
+COUNT = 70  # more than a batch
+SIZE = 8 * KiB
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ValkeyServer]:
+    with ValkeyServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def local_hub() -> Iterator[hub.LocalHub]:
+    with hub.start(process=True) as running:
+        yield running
+
+
+@pytest.fixture
+def config(
+    tmp_path: Path, server: ValkeyServer, local_hub: hub.LocalHub, environment: dict[str, str]
+) -> Path:
+    """A configuration with a tier of each kind, the first of which holds values."""
+    server.command("FLUSHALL")
+    home = tmp_path / "home"
+    environment |= {
+        "HF_HOME": str(home),
+        "HF_TOKEN": local_hub.token,
+        "NO_PROXY": "127.0.0.1",
+        "RUST_LOG": "off",
+    }
+    file = tmp_path / "tiers.json"
+    bucket = {
+        "type": "hfbucket",
+        "handle": f"hf://buckets/local/kv/{tmp_path.name}",
+        "endpoint": local_hub.endpoint,
+        "create_bucket": True,
+    }
+    tiers = [
+        {"type": "disk", "path": str(tmp_path / "disk")},
+        {"type": "valkey", "address": server.url, "key_prefix": tmp_path.name},
+        bucket,
+    ]
+    file.write_text(json.dumps({"l1": "1MiB", "l2": tiers}))
+    anyio.run(fill, tmp_path / "disk")
+    return file
+
+
+async def fill(path: Path) -> None:
+    async with TieredStore("4MiB", [DiskBackend(path)]) as store:
+        for number in range(COUNT):
+            await store.put(f"key-{number}", number.to_bytes(2, "big") * (SIZE // 2))
+
+
+@pytest.fixture
+def command(config: Path, python: tuple[str, ...], environment: dict[str, str]) -> Command:
+    def run(*arguments: str) -> tuple[int, Any, str]:
+        done = subprocess.run(
+            [*python, "-m", "tieredkv", *arguments, "--config", str(config), "--json"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, json.loads(done.stdout), done.stderr
+
+    return run
+
+
+def files_of(path: Path) -> list[Path]:
+    return [file for file in path.rglob("*") if file.is_file() and file.stat().st_size >= SIZE]
+
+
+def counts(document: dict[str, Any]) -> dict[str, int]:
+    return {outcome: times for outcome, times in document["counts"].items() if times}
+
+
+@pytest.mark.parametrize("target", ["valkey", "hfbucket"])
+def test_values_are_copied_from_tier_to_tier_and_once_only(command: Command, target: str) -> None:
+    status, document, err = command("copy", "disk", target)
+    assert (status, err) == (0, "")
+    assert counts(document) == {"copied": COUNT}
+    assert document["nbytes"] == COUNT * (SIZE + 64)
+    status, document, _ = command("copy", "disk", target)
+    assert (status, counts(document)) == (0, {"passed_over": COUNT})
+    status, document, _ = command("verify", "--tier", target)
+    assert (status, counts(document["tiers"][target])) == (0, {"whole": COUNT})
+
+
+def test_values_are_copied_to_another_deployment(
+    command: Command, tmp_path: Path, config: Path
+) -> None:
+    other = tmp_path / "other.json"
+    spec = {"type": "disk", "name": "new", "path": str(tmp_path / "new")}
+    other.write_text(json.dumps({"l1": "1MiB", "l2": [spec]}))
+    status, document, _ = command("copy", f"{config}:disk", f"{other}:new", "--prefix", "key-1")
+    assert (status, counts(document)) == (0, {"copied": 11})
+    originals = {file.read_bytes() for file in files_of(tmp_path / "disk")}
+    copies = {file.read_bytes() for file in files_of(tmp_path / "new")}
+    assert copies < originals  # frames and all: their age is that of the values
+
+
+def test_bare_values_get_frames_where_frames_are_wanted(
+    command: Command, tmp_path: Path, config: Path
+) -> None:
+    bare = tmp_path / "bare.json"
+    spec = {"type": "disk", "name": "new", "path": str(tmp_path / "new")}
+    bare.write_text(json.dumps({"l1": "1MiB", "integrity": "size", "l2": [spec]}))
+    anyio.run(store_bare, tmp_path / "new")
+    status, document, _ = command("copy", f"{bare}:new", "disk")
+    assert (status, counts(document)) == (0, {"copied": 1})
+    status, document, _ = command("verify", "--tier", "disk", "--prefix", "bare")
+    assert counts(document["tiers"]["disk"]) == {"whole": 1}
+
+
+async def store_bare(path: Path) -> None:
+    async with TieredStore("4MiB", [DiskBackend(path)], integrity="size") as store:
+        await store.put("bare", bytes(SIZE))
+
+
+def test_what_the_target_holds_wrong_is_written_again(command: Command, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    spec = {"type": "disk", "name": "new", "path": str(tmp_path / "new")}
+    other.write_text(json.dumps({"l1": "1MiB", "l2": [spec]}))
+    command("copy", "disk", f"{other}:new")
+    (victim, *_) = files_of(tmp_path / "new")
+    victim.write_bytes(b"\xff" + victim.read_bytes()[1:])
+    status, document, _ = command("copy", "disk", f"{other}:new")
+    assert (status, counts(document)) == (0, {"copied": 1, "passed_over": COUNT - 1})
+
+
+def test_corrupt_and_foreign_values_are_counted_not_copied_and_not_deleted(
+    command: Command, tmp_path: Path, server: ValkeyServer
+) -> None:
+    corrupt, foreign, *_ = files_of(tmp_path / "disk")
+    corrupt.write_bytes(b"\xff\xff\xff" + corrupt.read_bytes()[3:])
+    foreign.write_bytes(foreign.read_bytes()[:-64] + bytes(64))
+    status, document, _ = command("verify", "--tier", "disk")
+    expected = {"whole": COUNT - 2, "corrupt": 1, "foreign": 1}
+    assert (status, counts(document["tiers"]["disk"])) == (1, expected)
+    (problem,) = document["tiers"]["disk"]["problems"]
+    assert problem.startswith("key-")
+    assert problem.endswith(": corrupt")
+    status, document, _ = command("copy", "disk", "valkey")
+    assert status == 1
+    assert counts(document) == {"copied": COUNT - 2, "corrupt": 1, "foreign": 1}
+    assert corrupt.exists()
+    assert foreign.exists()
+
+
+def test_a_target_that_refuses_is_counted_with_its_reason(
+    command: Command, server: ValkeyServer
+) -> None:
+    server.command("CONFIG", "SET", "maxmemory", "1")
+    try:
+        status, document, _ = command("copy", "disk", "valkey", "--prefix", "key-1")
+    finally:
+        server.command("CONFIG", "SET", "maxmemory", "0")
+    assert (status, counts(document)) == (1, {"failed": 11})
+    assert "the server has no memory left" in document["problems"][0]
+
+
+def test_a_copy_on_a_terminal_draws_its_progress(
+    config: Path, python: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    command = [*python, "-m", "tieredkv", "copy", "disk", "valkey", "--config", str(config)]
+    status, drawn = on_a_terminal(command, environment | {"COLUMNS": "100", "LINES": "24"})
+    assert status == 0
+    assert "copy disk to valkey" in drawn
+    assert "/s" in drawn
+    assert f"disk to valkey: {COUNT} copied" in drawn
+
+
+def test_ctrl_c_leaves_a_copy_that_goes_on_when_it_is_run_again(
+    command: Command,
+    config: Path,
+    python: tuple[str, ...],
+    environment: dict[str, str],
+    server: ValkeyServer,
+) -> None:
+    line = [*python, "-m", "tieredkv", "copy", "disk", "valkey", "--config", str(config)]
+    server.command("CLIENT", "PAUSE", "600000", "WRITE")
+    try:
+        with subprocess.Popen(
+            [*line, "--json"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            while b"cmd=set" not in server.command("CLIENT", "LIST"):
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            server.command("CLIENT", "UNPAUSE")
+            out, err = process.communicate()
+    finally:
+        server.command("CLIENT", "UNPAUSE")
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert json.loads(out)["interrupted"]
+    status, document, _ = command("copy", "disk", "valkey")
+    done = counts(document)
+    assert (status, done.get("copied", 0) + done.get("passed_over", 0)) == (0, COUNT)
+
+
+def test_source_and_target_must_differ(
+    tieredkv: Callable[..., tuple[int, str, str]], config: Path
+) -> None:
+    status, out, err = tieredkv("copy", "disk", "disk", "--config", str(config))
+    assert (status, out) == (2, "")
+    assert err == "tieredkv copy: SRC and DST are both disk\n"

@@ -1,0 +1,289 @@
+"""`tieredkv copy` and `verify`: all values of a tier, a batch at a time, with progress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import attrs
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from tieredkv.backends import Backend, StoredName
+from tieredkv.cli.options import as_json, config_file, print_json, tier_names
+from tieredkv.cli.sizes import size_text
+from tieredkv.cli.tiers import (
+    Found,
+    OpenTier,
+    chosen,
+    configuration,
+    open_tiers,
+    payload_of,
+    sealed,
+)
+from tieredkv.results import GetStatus, PutStatus
+
+__all__ = ["copy", "verify"]
+
+_INTERRUPTED: Final = 130
+_MAX_PROBLEMS: Final = 20
+
+
+class _Progress:
+    """Bytes done of all there are, with the time that is left; drawn on a terminal only."""
+
+    def __init__(self, title: str) -> None:
+        console = Console(stderr=True, highlight=False)
+        self.is_drawn: bool = console.is_interactive
+        self._bar = Progress(
+            TextColumn(title),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not self.is_drawn,
+        )
+        self._task: TaskID = self._bar.add_task("", total=None)
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        with self._bar:
+            yield
+
+    async def expect(self, tier: OpenTier, prefix: str) -> None:
+        """Learn how much there is: a listing of its own, so only for those who see it."""
+        if self.is_drawn:
+            sizes = [stored.stored_bytes async for stored in tier.names(prefix)]
+            self._bar.update(self._task, total=sum(sizes))
+
+    def advance(self, nbytes: int) -> None:
+        self._bar.advance(self._task, nbytes)
+
+
+@attrs.define
+class Sweep:
+    """What came of the values of a tier.
+
+    Attributes:
+        counts: Outcome → values.
+        nbytes: Bytes of those that were read or written, as stored.
+        problems: The first of those that are not as they should be, in words.
+    """
+
+    counts: dict[str, int]
+    nbytes: int = 0
+    problems: list[str] = attrs.field(factory=list)
+
+    def count(self, outcome: str, nbytes: int = 0) -> None:
+        """Count a value."""
+        self.counts[outcome] = self.counts.get(outcome, 0) + 1
+        self.nbytes += nbytes
+
+    def note(self, outcome: str, name: str, why: str = "") -> None:
+        """Count a value that is not as it should be, and name it if it is one of the first."""
+        self.count(outcome)
+        if len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(f"{name}: {why or outcome}")
+
+    def print(self, title: str) -> None:
+        """Print it for people."""
+        counted = ", ".join(
+            f"{times:,} {name.replace('_', ' ')}" for name, times in self.counts.items()
+        )
+        click.echo(f"{title}: {counted}; {size_text(self.nbytes)}")
+        for problem in self.problems:
+            click.echo(f"  {problem}")
+
+
+# -- verify ---------------------------------------------------------------------------------------
+
+
+@click.command(
+    epilog="Exit status: 0 every value is whole, 1 one is corrupt or could not be read, 2 usage "
+    "mistake, 130 Ctrl-C (the counts so far are printed)."
+)
+@config_file
+@tier_names
+@click.option("--prefix", default="", help="Only names that begin so.")
+@as_json
+def verify(file: Path | None, tiers: tuple[str, ...], prefix: str, *, as_json: bool) -> int:
+    """Read every value of the tiers and check its frame; nothing is changed.
+
+    Foreign: not written by a store with checksums. Expired: its time is over. Gone: deleted or
+    evicted meanwhile. With integrity = "size" only sizes can be checked.
+    """
+    found = configuration(file)
+    backends = chosen(found, tiers)
+    sweeps = {backend.name: _verified() for backend in backends}
+
+    async def run() -> None:
+        for backend in backends:
+            async with open_tiers([backend], is_framed=found.is_framed) as (tier,):
+                await _verify(tier, prefix, sweeps[tier.name])
+
+    interrupted = _run(run)
+    if as_json:
+        document = {name: attrs.asdict(sweep) for name, sweep in sweeps.items()}
+        print_json({"tiers": document, "interrupted": interrupted})
+    else:
+        for name, sweep in sweeps.items():
+            sweep.print(name)
+    if interrupted:
+        return _INTERRUPTED
+    return int(any(sweep.counts["corrupt"] or sweep.counts["unknown"] for sweep in sweeps.values()))
+
+
+def _verified() -> Sweep:
+    return Sweep(dict.fromkeys(("whole", "corrupt", "unknown", "foreign", "expired", "gone"), 0))
+
+
+async def _verify(tier: OpenTier, prefix: str, sweep: Sweep) -> None:
+    progress = _Progress(f"verify {tier.name}")
+    with progress.open():
+        await progress.expect(tier, prefix)
+        async for batch in tier.batches(prefix):
+            for item in await tier.read(batch):
+                if item.status is GetStatus.HIT:
+                    sweep.count("whole", item.stored.nbytes)
+                elif item.status is GetStatus.MISS:
+                    sweep.count(item.reason or "gone")
+                elif item.status is GetStatus.CORRUPT:
+                    sweep.note("corrupt", item.name)
+                else:
+                    sweep.note("unknown", item.name, item.reason)
+            progress.advance(sum(stored.stored_bytes for stored in batch))
+
+
+# -- copy -----------------------------------------------------------------------------------------
+
+
+@click.command(
+    epilog="Exit status: 0 DST holds every whole value of SRC, 1 one could not be read, written or "
+    "verified, 2 usage mistake, 130 Ctrl-C (run it again to go on)."
+)
+@click.argument("source", metavar="SRC")
+@click.argument("target", metavar="DST")
+@config_file
+@click.option("--prefix", default="", help="Only names that begin so.")
+@as_json
+def copy(source: str, target: str, file: Path | None, prefix: str, *, as_json: bool) -> int:
+    """Copy the values of tier SRC to tier DST and verify each by reading it back.
+
+    SRC and DST are names of tiers in the configuration, or FILE:NAME for those of another one.
+    Values keep their age and expiry. What DST holds already, whole and with the same content, is
+    passed over, so a copy that was interrupted goes on where it ended. At most 96 MiB, or three
+    times the largest value, are in memory.
+    """
+    ends = [_end(text, file) for text in (source, target)]
+    if source == target:
+        raise click.UsageError(f"SRC and DST are both {source}")
+    names = ("copied", "passed_over", "corrupt", "unknown", "foreign", "expired", "gone", "failed")
+    sweep = Sweep(dict.fromkeys(names, 0))
+
+    async def run() -> None:
+        (src, src_framed), (dst, dst_framed) = ends
+        async with (
+            open_tiers([src], is_framed=src_framed) as (read_from,),
+            open_tiers([dst], is_framed=dst_framed) as (write_to,),
+        ):
+            await _copy(read_from, write_to, prefix, sweep)
+
+    interrupted = _run(run)
+    if as_json:
+        print_json({**attrs.asdict(sweep), "interrupted": interrupted})
+    else:
+        sweep.print(f"{source} to {target}")
+    if interrupted:
+        return _INTERRUPTED
+    return int(any(sweep.counts[bad] for bad in ("corrupt", "unknown", "failed")))
+
+
+def _end(text: str, file: Path | None) -> tuple[Backend, bool]:
+    other, colon, name = text.rpartition(":")
+    found = configuration(Path(other) if colon else file)
+    (backend,) = chosen(found, [name])
+    return backend, found.is_framed
+
+
+async def _copy(src: OpenTier, dst: OpenTier, prefix: str, sweep: Sweep) -> None:
+    progress = _Progress(f"copy {src.name} to {dst.name}")
+    with progress.open():
+        await progress.expect(src, prefix)
+        async for batch in src.batches(prefix):
+            values = []
+            for item in await src.read(batch):
+                if item.status is GetStatus.HIT:
+                    values.append((item.name, _as_stored_by(dst, item)))
+                elif item.status is GetStatus.MISS:
+                    sweep.count(item.reason or "gone")
+                else:
+                    outcome = "corrupt" if item.status is GetStatus.CORRUPT else "unknown"
+                    sweep.note(outcome, item.name, item.reason)
+            held = await _held(dst, values)
+            sweep.counts["passed_over"] += len(held)
+            await _write(dst, [of for of in values if of[0] not in held], sweep)
+            progress.advance(sum(stored.stored_bytes for stored in batch))
+
+
+def _as_stored_by(dst: OpenTier, item: Found) -> memoryview:
+    """Return the bytes to write: the frame as it is, or a new one around a bare value."""
+    payload = payload_of(item.name, item.stored)
+    if payload.nbytes != item.stored.nbytes or not dst.is_framed:
+        return item.stored
+    return sealed(item.name, bytes(payload), ttl_s=None, is_framed=True)
+
+
+async def _held(dst: OpenTier, values: Sequence[tuple[str, memoryview]]) -> set[str]:
+    """Return the names that `dst` holds already, with the same payload."""
+    sizes = await dst.sizes([name for name, _ in values])
+    alike = [of for of in values if sizes[of[0]][:2] == (GetStatus.HIT, of[1].nbytes)]
+    return await _equal(dst, alike)
+
+
+async def _equal(dst: OpenTier, values: Sequence[tuple[str, memoryview]]) -> set[str]:
+    found = await dst.read(StoredName(name, stored.nbytes) for name, stored in values)
+    return {
+        name
+        for (name, stored), item in zip(values, found, strict=True)
+        if item.status is GetStatus.HIT
+        and bytes(payload_of(name, item.stored)) == bytes(payload_of(name, stored))
+    }
+
+
+async def _write(dst: OpenTier, values: Sequence[tuple[str, memoryview]], sweep: Sweep) -> None:
+    outcomes = await dst.write(values)
+    written = []
+    for value, outcome in zip(values, outcomes, strict=True):
+        if outcome.status is PutStatus.STORED:
+            written.append(value)
+        else:
+            sweep.note("failed", value[0], str(outcome))
+    right = await _equal(dst, written)
+    for name, stored in written:
+        if name in right:
+            sweep.count("copied", stored.nbytes)
+        else:
+            sweep.note("failed", name, "reads back wrong, or not at all")
+
+
+def _run(task: Any) -> bool:
+    """Run a task; return whether Ctrl-C has ended it."""
+    try:
+        anyio.run(task)
+    except KeyboardInterrupt:
+        return True
+    return False
