@@ -1,4 +1,4 @@
-"""A state machine over a store of L1 and two tiers, both of which fail on schedule.
+"""A state machine over a store of L1 and a few tiers, all of which fail on schedule.
 
 The oracle knows, for each key, what a read may bring. It shares nothing with the store:
 
@@ -8,7 +8,8 @@ The oracle knows, for each key, what a read may bring. It shares nothing with th
 - one that was cancelled adds its answer to those before, since it may have begun or not;
 - a copy that was damaged may be dropped, so nothing may be found.
 
-Every lease held across steps is compared with what it was at first.
+Every lease held across steps is compared with what it was at first. At the end the store's own
+figures are compared with a listing of every tier.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ from tieredkv import (
     TieredStore,
 )
 from tieredkv.backends import Backend, DiskBackend
+from tieredkv.backends.disk.index import room_bytes
 from tieredkv.config import KiB, MiB
 from tieredkv.errors import OutOfMemoryError
+from tieredkv.frames import TRAILER_BYTES
 from tieredkv.keys import wire_name_of
 from tieredkv.testing.content import content
 from tieredkv.testing.faults import Fault, FaultKind, FaultyBackend
@@ -58,7 +61,7 @@ _MAX_LEASES = 2
 _PLACES = st.integers(0, len(KEYS) - 1)
 _SOME = st.lists(_PLACES, min_size=1, max_size=5)
 _ITEMS = st.lists(st.tuples(_PLACES, sizes(_MAX_BYTES)), min_size=1, max_size=4)
-_TIERS = st.sampled_from((0, 1))
+_TIERS = st.integers(0, 5)  # modulo their number
 _GOOD = frozenset({PutStatus.STORED, PutStatus.PENDING})
 
 
@@ -80,6 +83,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._portal = self._resources.enter_context(start_blocking_portal(kind, dict(options)))
         self._written = 0
         self._may: dict[str, set[bytes | None]] = {key: {None} for key in KEYS}
+        self._sizes: dict[str, set[int]] = {key: set() for key in KEYS}
         self._damaged: set[str] = set()
         self._late: list[str] = []
         self._leases: list[tuple[MemoryObject, bytes]] = []
@@ -106,12 +110,45 @@ class StoreMachine(RuleBasedStateMachine):
         for tier in self._tiers:
             await tier.land()
         assert (await self._store.flush()).ok
+        await self._check_accounts()
         inside(self._store).l1.clear()
         while (stats := self._store.stats()).blocks_held_by_views or stats.loads_in_flight:
             await checkpoint()
         assert (stats.l1.used_bytes, stats.l1.overflow_used_bytes) == (0, 0)
         assert (stats.l1.leases, stats.pending_bytes) == (0, 0)
         await self._store.aclose()
+
+    async def _check_accounts(self) -> None:
+        """Compare what the store counts with what its tiers list."""
+        stats, l1 = self._store.stats(), inside(self._store).l1
+        resident = [str(key) async for key in self._store.keys("l1")]
+        blocks = 0
+        for key in resident:
+            lease = self._store.get_nowait(key)
+            assert lease is not None
+            with lease:
+                assert bytes(lease) in self._may[key], f"L1 has wrong bytes for {key!r}"
+                blocks += l1.arena.block_bytes(lease.nbytes)
+        assert stats.l1.objects == len(resident)
+        assert stats.l1.used_bytes == sum(stats.l1.usage_bytes.values()) == blocks
+        for tier in self._tiers:
+            listed = {entry.name: entry.stored_bytes async for entry in tier.list_names()}
+            known = {wire_name_of(key): self._sizes[key] for key in KEYS}
+            for name, stored_bytes in listed.items():
+                assert stored_bytes in known[name], f"{name!r} has a size that it never had"
+            said = await tier.stat_many(list(known))
+            for name, outcome in zip(known, said, strict=True):
+                size = outcome.stored_bytes if outcome.status is GetStatus.HIT else None
+                assert size == listed.get(name)
+            self.check_books((await tier.status()).details, tier.name, listed)
+
+    def check_books(
+        self, details: Mapping[str, object], tier: str, listed: Mapping[str, int]
+    ) -> None:
+        """Compare what a backend counts by itself with its names and sizes."""
+        if tier == "disk":
+            assert details["objects"] == len(listed)
+            assert details["used_bytes"] == sum(map(room_bytes, listed.values()))
 
     # -- everyday life ---------------------------------------------------------------------------
 
@@ -219,21 +256,21 @@ class StoreMachine(RuleBasedStateMachine):
     def read_before_it_is_written(self, item: tuple[int, int], tier: int) -> None:
         """Read a value that L1 has dropped while one tier has yet to take it."""
         ((key, value),) = self._values([item])
-        self._tiers[tier].inject(Fault("write", "late", wire_name_of(key)))
+        self._tier(tier).inject(Fault("write", "late", wire_name_of(key)))
 
         async def read() -> tuple[PutResult, GetResults]:
             put = await self._store.put(key, value)
             await self._store.clear()
             results = await self._store.get_many([key])
             if PutStatus.PENDING in {outcome.status for outcome in put.tiers.values()}:
-                await self._tiers[tier].until_held()
-            await self._tiers[tier].land()
+                await self._tier(tier).until_held()
+            await self._tier(tier).land()
             await self._store.flush()
             return put, results
 
         put, results = self._run(read)
         with results:
-            self._tiers[tier].calm()
+            self._tier(tier).calm()
             self._was_put(key, value, put)
             self._judge(results[0])
 
@@ -255,7 +292,7 @@ class StoreMachine(RuleBasedStateMachine):
     def put_badly(self, item: tuple[int, int], tier: int, kind: FaultKind) -> None:
         ((key, value),) = self._values([item])
         self.flush()  # else what waits is superseded, and a fault uncovers what lies below
-        self._tiers[tier].inject(Fault("write", kind, wire_name_of(key)))
+        self._tier(tier).inject(Fault("write", kind, wire_name_of(key)))
         result = self._run(self._put_and_flush, key, value)
         self._calm(tier)
         self._was_put_badly(key, value, result, claimed=kind == "noop")
@@ -266,8 +303,8 @@ class StoreMachine(RuleBasedStateMachine):
     def put_late(self, item: tuple[int, int], tier: int) -> None:
         ((key, value),) = self._values([item])
         self.flush()  # only this write shall be too late
-        self._tiers[tier].inject(Fault("write", "late", wire_name_of(key)))
-        self._tiers[tier].deadline_s = 0.01
+        self._tier(tier).inject(Fault("write", "late", wire_name_of(key)))
+        self._tier(tier).deadline_s = 0.01
         result = self._run(self._put_and_flush, key, value)
         self._calm(tier)  # without memory for it the put has not met the fault
         self._was_put_badly(key, value, result)
@@ -290,8 +327,8 @@ class StoreMachine(RuleBasedStateMachine):
         key = KEYS[place]
         self.flush()
         self.evict()
-        self._tiers[tier].inject(Fault("read", kind, wire_name_of(key)))
-        self._tiers[tier].deadline_s = 0.01 if kind == "late" else 5.0
+        self._tier(tier).inject(Fault("read", kind, wire_name_of(key)))
+        self._tier(tier).deadline_s = 0.01 if kind == "late" else 5.0
         with self._run(self._store.get_many, [key]) as results:
             self._calm(tier)
             if kind in ("noop", "torn", "truncated"):
@@ -303,7 +340,7 @@ class StoreMachine(RuleBasedStateMachine):
     def delete_badly(self, place: int, tier: int, kind: FaultKind) -> None:
         key = KEYS[place]
         self.flush()
-        self._tiers[tier].inject(Fault("delete", kind, wire_name_of(key)))
+        self._tier(tier).inject(Fault("delete", kind, wire_name_of(key)))
         result = self._run(self._store.delete, key)
         self._calm(tier)
         self._may[key].add(None)
@@ -348,6 +385,8 @@ class StoreMachine(RuleBasedStateMachine):
         for place, size in items:
             self._written += 1
             values.append((KEYS[place], content(self._written, size)))
+            stored_bytes = size + TRAILER_BYTES
+            self._sizes[KEYS[place]] |= {stored_bytes, stored_bytes // 2}  # truncated ones are half
         return values
 
     async def _put_and_flush(self, key: str, value: bytes) -> PutResult:
@@ -355,10 +394,13 @@ class StoreMachine(RuleBasedStateMachine):
         await self._store.flush()
         return result
 
+    def _tier(self, place: int) -> FaultyBackend:
+        return self._tiers[place % len(self._tiers)]
+
     def _calm(self, tier: int) -> None:
         """End the faults of a tier, before its breaker opens."""
-        self._tiers[tier].calm()
-        self._tiers[tier].deadline_s = 5.0
+        self._tier(tier).calm()
+        self._tier(tier).deadline_s = 5.0
         for each in inside(self._store).tiers:
             self._portal.call(each.health.succeeded, "calm")
 
