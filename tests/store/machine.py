@@ -37,6 +37,7 @@ from tieredkv import (
     MemoryObject,
     PutResult,
     PutStatus,
+    StoreStats,
     TieredStore,
 )
 from tieredkv.backends import Backend, DiskBackend
@@ -102,7 +103,10 @@ class StoreMachine(RuleBasedStateMachine):
                 return
             for lease, _ in self._leases:
                 lease.release()
-            self._run(self._end)
+            try:
+                self._run(self._end)
+            finally:
+                self._run(self._store.aclose)
         finally:
             self._resources.close()
 
@@ -110,13 +114,18 @@ class StoreMachine(RuleBasedStateMachine):
         for tier in self._tiers:
             await tier.land()
         assert (await self._store.flush()).ok
+        await self._settled()
         await self._check_accounts()
         inside(self._store).l1.clear()
-        while (stats := self._store.stats()).blocks_held_by_views or stats.loads_in_flight:
-            await checkpoint()
+        stats = await self._settled()
         assert (stats.l1.used_bytes, stats.l1.overflow_used_bytes) == (0, 0)
         assert (stats.l1.leases, stats.pending_bytes) == (0, 0)
-        await self._store.aclose()
+
+    async def _settled(self) -> StoreStats:
+        """Wait until no load and no worker holds memory any more."""
+        while (stats := self._store.stats()).blocks_held_by_views or stats.loads_in_flight:
+            await checkpoint()
+        return stats
 
     async def _check_accounts(self) -> None:
         """Compare what the store counts with what its tiers list."""
