@@ -246,7 +246,8 @@ class TieredStore:
             if lease is not None:
                 pacer.spent += HIT_BYTES
                 return lease
-        (result,) = await parts.reads.get_many((key,), (name,), (size,))
+        with parts.telemetry.span("get", 1):
+            (result,) = await parts.reads.get_many((key,), (name,), (size,))
         self._require_known(result.status, result.tier, result.error)
         return result.object
 
@@ -282,7 +283,8 @@ class TieredStore:
         known = [None] * len(keys) if sizes is None else list(sizes)
         if len(known) != len(keys):
             raise ValueError(f"{len(known)} sizes for {len(keys)} keys")
-        return GetResults(await parts.reads.get_many(keys, names, known))
+        with parts.telemetry.span("get_many", len(keys)):
+            return GetResults(await parts.reads.get_many(keys, names, known))
 
     async def get_bytes(self, key: Key) -> bytes | None:
         """Return a copy of a value, or None. Raises as `get` does."""
@@ -317,7 +319,8 @@ class TieredStore:
         keys = [key for key, _ in pairs]
         names = [wire_name_of(key) for key in keys]
         outs = [flat_target(out) for _, out in pairs]
-        return GetResults(await parts.reads.get_into_many(keys, names, outs))
+        with parts.telemetry.span("get_into_many", len(keys)):
+            return GetResults(await parts.reads.get_into_many(keys, names, outs))
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -331,7 +334,9 @@ class TieredStore:
         """Return what is known of each key, in order, without reading values."""
         parts = self._parts()
         keys = list(keys)
-        return await parts.lookups.stat_many(keys, [wire_name_of(key) for key in keys])
+        names = [wire_name_of(key) for key in keys]
+        with parts.telemetry.span("stat_many", len(keys)):
+            return await parts.lookups.stat_many(keys, names)
 
     async def exists(self, key: Key) -> bool:
         """Return whether some tier holds a value. Raises as `get` does."""
@@ -373,7 +378,8 @@ class TieredStore:
         names = [wire_name_of(key) for key in keys]
         pin = parts.pins.take(owner, seconds(ttl_s, field="ttl_s"), names)
         try:
-            results = await parts.lookups.stat_many(keys, names)
+            with parts.telemetry.span("lookup", len(keys)):
+                results = await parts.lookups.stat_many(keys, names)
             found = [
                 result if name in pin.names else StatResult(result.key, GetStatus.MISS)
                 for name, result in zip(names, results, strict=True)
@@ -404,7 +410,8 @@ class TieredStore:
         choice(policy, field="policy", choices=get_args(PrefetchPolicy))
         keys = list(keys)
         names = [wire_name_of(key) for key in keys]
-        return await parts.prefetch.load(keys, names, prefix_only=policy == "prefix")
+        with parts.telemetry.span("prefetch", len(keys)):
+            return await parts.prefetch.load(keys, names, prefix_only=policy == "prefix")
 
     async def keys(
         self, tier: str, *, prefix: str = "", tenant: Tenant = ALL
@@ -447,7 +454,9 @@ class TieredStore:
         parts = self._parts()
         parts.pins.drop_lapsed()
         new = self._new_value(parts, key, value, ttl_s, self._expires_ms(ttl_s))
-        return self._put_result(key, await parts.puts.put(new))
+        with parts.telemetry.span("put", 1):
+            outcomes = await parts.puts.put(new)
+        return self._put_result(key, outcomes)
 
     async def put_many(
         self, items: Iterable[tuple[Key, object]], *, ttl_s: float | None = None
@@ -458,7 +467,8 @@ class TieredStore:
         expires_ms = self._expires_ms(ttl_s)
         pairs = list(items)
         values = [self._new_value(parts, key, value, ttl_s, expires_ms) for key, value in pairs]
-        outcomes = await parts.puts.put_many(values)
+        with parts.telemetry.span("put_many", len(values)):
+            outcomes = await parts.puts.put_many(values)
         return [
             self._put_result(key, outcome)
             for (key, _), outcome in zip(pairs, outcomes, strict=True)
@@ -501,7 +511,8 @@ class TieredStore:
         """
         parts = self._parts()
         names = [(key, wire_name_of(key)) for key in keys]
-        outcomes = await parts.delete_many(list(dict.fromkeys(name for _, name in names)))
+        with parts.telemetry.span("delete_many", len(names)):
+            outcomes = await parts.delete_many(list(dict.fromkeys(name for _, name in names)))
         return [
             DeleteResult(
                 key,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -71,7 +72,8 @@ class Detached:
             finally:
                 self._tasks.discard(handle)
 
-        trio.lowlevel.spawn_system_task(run)
+        # As asyncio does it: what is traced belongs to the caller's trace.
+        trio.lowlevel.spawn_system_task(run, context=copy_context())
 
     async def gather(
         self, calls: Iterable[Callable[[], Coroutine[Any, Any, ResultT]]]

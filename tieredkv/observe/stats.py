@@ -24,7 +24,7 @@ class Counts:
     Attributes:
         outcomes: ``(operation, outcome)`` → number of keys, for example ``("read", "hit")``;
             further causes stand beside them, for example ``("read", "foreign")``.
-        nbytes: Operation → payload bytes moved.
+        nbytes: Operation → bytes moved, payloads with their trailers.
         latency: ``(operation, outcome)`` → durations of its calls, each as that of every key in it
             that ended so.
     """
@@ -37,7 +37,7 @@ class Counts:
         self.latency: dict[tuple[str, str], Histogram] = {}
 
     def count(self, operation: str, outcome: str, nbytes: int = 0, *, times: int = 1) -> None:
-        """Count keys that ended this way and the payload bytes that were moved for them."""
+        """Count keys that ended this way and the bytes that were moved for them."""
         cell = (operation, outcome)
         self.outcomes[cell] = self.outcomes.get(cell, 0) + times
         if nbytes:

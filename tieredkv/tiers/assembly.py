@@ -14,6 +14,7 @@ import attrs
 from tieredkv.backends._workers import Workers
 from tieredkv.errors import TierUnavailableError
 from tieredkv.observe import L1Stats, StoreStats
+from tieredkv.observe.telemetry import Telemetry
 from tieredkv.pool.arena import Arena
 from tieredkv.results import DeleteOutcome, DeleteStatus, FlushReport
 from tieredkv.tasks import Detached
@@ -58,6 +59,7 @@ class Assembly:
         lookups: Questions about what is there.
         pins: What look-ups hold.
         prefetch: Loading ahead of need.
+        telemetry: What OpenTelemetry hears.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Assembly:
         fence_s: float,
     ) -> None:
         self._prefault = l1.prefault
+        self.telemetry: Telemetry = Telemetry()
         self.l1: MemoryTier = MemoryTier(l1, listeners, room_bytes=framing.room_bytes)
         self._detached = Detached()
         self._framing = framing
@@ -125,6 +128,7 @@ class Assembly:
                 for tier in reversed(opened):
                     await tier.aclose()
             raise
+        self.telemetry.offer(self.figures)
 
     async def add(self, backend: Backend, place: int | None) -> None:
         """Open a further tier and ask it from now on; see `TieredStore.add_backend`."""
@@ -164,7 +168,7 @@ class Assembly:
 
     def _tier(self, backend: Backend) -> Tier:
         fences = Fences(self._fence_s, framed=self._framing.framed)
-        return Tier(backend, self._detached, fences)
+        return Tier(backend, self._detached, fences, self.telemetry)
 
     async def _prepare(self) -> None:
         self.l1.warn_of_limits()
@@ -245,6 +249,7 @@ class Assembly:
             self._writes.abandon()
             await self._close(self.tiers, timeout_s)
             self.l1.clear()
+            self.telemetry.close()
         return report
 
     async def _close(self, tiers: Iterable[Tier], timeout_s: float) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         StoredName,
         WriteRequest,
     )
+    from tieredkv.observe.telemetry import Telemetry
     from tieredkv.tasks import Detached
     from tieredkv.tiers.fences import Fences
 
@@ -65,7 +66,9 @@ class Tier:
         is_draining: Whether it is about to be removed: it is not read, and takes no new values.
     """
 
-    def __init__(self, backend: Backend, detached: Detached, fences: Fences) -> None:
+    def __init__(
+        self, backend: Backend, detached: Detached, fences: Fences, telemetry: Telemetry
+    ) -> None:
         self.backend: Backend = backend
         self.name: str = backend.name
         self.counts: Counts = Counts()
@@ -74,6 +77,7 @@ class Tier:
         self.risen: OrderedDict[str, None] = OrderedDict()
         self.is_draining: bool = False
         self._is_open = False
+        self._telemetry = telemetry
 
     async def open(self) -> None:
         """Open the backend; one that cannot be reached now is asked again in the background.
@@ -261,7 +265,37 @@ class Tier:
         if self.health.is_open or not self._is_open:
             self.counts.count(operation, "not_asked", times=len(requests))
             return [(not_asked or failed)(self._not_asked(operation))] * len(requests)
-        began = time.perf_counter()
+        with self._telemetry.span(f"{operation} {self.name}", len(requests)) as span:
+            began = time.perf_counter()
+            outcomes, error = await self._call(operation, call, requests, shielded=shielded)
+            if len(outcomes) != len(requests):
+                error = error or TierError(self.name, operation, "an outcome is missing")
+                outcomes = [failed(error)] * len(requests)
+            duration_s = time.perf_counter() - began
+            statuses: Counter[str] = Counter(outcome.status for outcome in outcomes)
+            self._telemetry.answered(
+                span, self.name, operation, statuses, duration_s=duration_s, error=error
+            )
+        moves_bytes = _MOVES_BYTES.get(operation)
+        for status, times in statuses.items():
+            nbytes = 0
+            if status is moves_bytes:
+                pairs = zip(requests, outcomes, strict=True)
+                nbytes = sum(request.nbytes for request, o in pairs if o.status is status)
+            self.counts.count(operation, status, nbytes, times=times)
+            self.counts.time(operation, status, duration_s, times)
+        self._judge(operation, outcomes, answered=error is None)
+        return outcomes
+
+    async def _call(
+        self,
+        operation: str,
+        call: Callable[[Sequence[Any]], Coroutine[Any, Any, list[OutcomeT]]],
+        requests: Sequence[Any],
+        *,
+        shielded: bool,
+    ) -> tuple[list[OutcomeT], TieredKVError | None]:
+        """Call the backend; return what it answered, and why it did not."""
         error: TieredKVError | None = None
         outcomes: list[OutcomeT] = []
         deadline_s = float("inf") if shielded else self.backend.deadline_s
@@ -275,20 +309,7 @@ class Tier:
                 error = TierError(self.name, operation, f"{type(raised).__name__}: {raised}")
         if scope.cancelled_caught:
             error = self._late(operation)
-        if len(outcomes) != len(requests):
-            error = error or TierError(self.name, operation, "an outcome is missing")
-            outcomes = [failed(error)] * len(requests)
-        duration_s = time.perf_counter() - began
-        moves_bytes = _MOVES_BYTES.get(operation)
-        for status, times in Counter(outcome.status for outcome in outcomes).items():
-            nbytes = 0
-            if status is moves_bytes:
-                pairs = zip(requests, outcomes, strict=True)
-                nbytes = sum(request.nbytes for request, o in pairs if o.status is status)
-            self.counts.count(operation, status, nbytes, times=times)
-            self.counts.time(operation, status, duration_s, times)
-        self._judge(operation, outcomes, answered=error is None)
-        return outcomes
+        return outcomes, error
 
     def _judge(self, operation: str, outcomes: Sequence[OutcomeT], *, answered: bool) -> None:
         """Tell the tier's health how a call went."""
