@@ -47,7 +47,10 @@ async def test_an_address_that_stands_still_does_not_hold_up_connecting(
 
 
 async def test_slots_that_move_lose_nothing(cluster: ValkeyCluster) -> None:
-    async with opened(cluster.urls, mode="cluster") as backend, under_load(backend) as load:
+    async with (
+        opened(cluster.urls, mode="cluster", request_timeout_s=PATIENCE_S) as backend,
+        under_load(backend) as load,
+    ):
         for name in load.names[:4]:
             target = _other_primary(cluster, cluster.primary_of(name))
             await anyio.to_thread.run_sync(
