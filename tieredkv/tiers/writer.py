@@ -83,6 +83,10 @@ class TierWriter:
         """Say whether a write or delete of a name has no outcome yet."""
         return name in self._last
 
+    def has_waiting(self, name: str) -> bool:
+        """Say whether a put of a name waits for its turn."""
+        return name in self._waiting
+
     def wants(self, put: Put) -> bool:
         """Say whether the tier is written with a put; what L1 cannot take leaves it at once."""
         write_on = self.tier.backend.write_on

@@ -126,12 +126,12 @@ class Writes:
     def back_fill(self, entry: Entry, tiers: Iterable[Tier]) -> None:
         """Write a value that came from a tier below to tiers that lack it; nobody waits for it.
 
-        Where another write of the key is under way, or too much is pending, it is left out.
+        Where another write of the key waits, or too much is pending, it is left out.
         """
         ttl_s = max(0.001, (entry.expires_ms - now_ms()) / 1000) if entry.expires_ms else None
         for tier in tiers:
             writer = self.of(tier.name)
-            if writer is None or tier.backend.write_on != "put" or writer.is_busy(entry.name):
+            if writer is None or tier.backend.write_on != "put" or writer.has_waiting(entry.name):
                 continue
             put = Put(entry, ttl_s, "none", [writer])
             if self.refusal(writer, put) is None and self.has_room(writer, put):

@@ -1,0 +1,141 @@
+"""Tiers that come and go while the store is open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.store.stoppable import StoppableDisk
+from tieredkv import PutStatus, TieredStore
+from tieredkv.backends import DiskBackend
+from tieredkv.config import MiB
+from tieredkv.errors import ConfigError, StoreClosedError
+from tieredkv.testing.faults import Fault, FaultyBackend
+from tieredkv.testing.memory import MemoryBackend
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_tier_that_is_added_is_used(store: TieredStore, tmp_path: Path) -> None:
+    await store.add_backend(DiskBackend(tmp_path / "more", name="more"))
+    put = await store.put("a", b"value")
+    await store.flush()
+    assert list(put.tiers) == ["l1", "disk", "more"]
+    await store.clear(tiers=["l1", "disk"])
+    assert await store.get_bytes("a") == b"value"
+    assert await store.clear(tiers=["more"]) == {"more": 1}
+
+
+async def test_its_place_is_that_in_which_it_is_asked(store: TieredStore, tmp_path: Path) -> None:
+    await store.add_backend(DiskBackend(tmp_path / "first", name="first"), place=0)
+    put = await store.put("a", b"value")
+    await store.flush()
+    assert list(put.tiers) == ["l1", "first", "disk"]
+    await store.clear()
+    info = await store.stat("a")
+    assert info is not None
+    assert info.tier == "first"
+
+
+async def test_a_store_without_tiers_gets_one(tmp_path: Path) -> None:
+    async with TieredStore(4 * MiB) as store:
+        await store.put("a", b"before")
+        await store.add_backend(DiskBackend(tmp_path))
+        await store.put("b", b"after")
+        await store.clear()
+        assert [await store.get_bytes(key) for key in "ab"] == [None, b"after"]
+
+
+async def test_what_cannot_be_added_is_refused_and_changes_nothing(
+    store: TieredStore, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="'disk' is taken"):
+        await store.add_backend(DiskBackend(tmp_path / "again"))
+    with pytest.raises(TypeError, match="not a Backend"):
+        await store.add_backend("disk")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="place=2"):
+        await store.add_backend(MemoryBackend(), place=2)
+    assert list((await store.put("a", b"value")).tiers) == ["l1", "disk"]
+
+
+async def test_one_that_is_unreachable_is_used_when_it_can_be(store: TieredStore) -> None:
+    tier = FaultyBackend(MemoryBackend(), [Fault("open", "raise")])
+    await store.add_backend(tier)
+    with anyio.fail_after(30):
+        while True:
+            put = await store.put("a", b"value")
+            await store.flush()
+            if put.tiers[tier.name].status is not PutStatus.SKIPPED:
+                break
+            await anyio.sleep(0.05)
+
+
+async def test_a_tier_that_is_removed_is_closed_and_keeps_its_values(
+    disk: StoppableDisk, store: TieredStore
+) -> None:
+    await store.put("a", b"value")
+    await store.remove_backend("disk")
+    with pytest.raises(StoreClosedError):
+        await disk.stat_many(["a"])
+    assert list((await store.put("b", b"value")).tiers) == ["l1"]
+    await store.clear()
+    assert await store.get_bytes("a") is None
+    await store.add_backend(DiskBackend(disk.path))
+    assert await store.get_bytes("a") == b"value"
+
+
+async def test_its_writes_end_first(disk: StoppableDisk, store: TieredStore) -> None:
+    async with anyio.create_task_group() as tasks:
+        with disk.stopped():
+            tasks.start_soon(store.put, "a", b"value")
+            await disk.entered()
+            tasks.start_soon(store.remove_backend, "disk")
+            await anyio.wait_all_tasks_blocked()
+            put = await store.put("b", b"value")
+            assert str(put.tiers["disk"]) == "skipped (draining)"
+    await store.add_backend(DiskBackend(disk.path))
+    await store.clear()
+    assert [await store.get_bytes(key) for key in "ab"] == [b"value", None]
+
+
+async def test_one_that_does_not_end_in_time_stays_and_can_be_resumed(
+    disk: StoppableDisk, store: TieredStore
+) -> None:
+    await store.put("a", b"old")
+    await disk.entered()
+    async with anyio.create_task_group() as tasks:
+        with disk.stopped():
+            tasks.start_soon(store.put, "b", b"value")
+            await disk.entered()
+            with pytest.raises(TimeoutError, match="1 writes to do"):
+                await store.remove_backend("disk", timeout_s=0.01)
+            await store.put("a", b"new")
+            assert (await store.status())["tiers"]["disk"]["is_draining"]
+            store.resume_backend("disk")
+    await store.clear()
+    assert await store.get_bytes("a") is None  # it missed the last put
+    assert await store.get_bytes("b") == b"value"
+    assert (await store.put("a", b"newest")).ok
+
+
+async def test_it_is_not_read_while_it_drains(disk: StoppableDisk, store: TieredStore) -> None:
+    await store.put("a", b"value")
+    await disk.entered()
+    await store.clear()
+    async with anyio.create_task_group() as tasks:
+        with disk.stopped():
+            tasks.start_soon(store.put, "b", b"value")
+            await disk.entered()
+            with pytest.raises(TimeoutError):
+                await store.remove_backend("disk", timeout_s=0.01)
+            assert await store.get_bytes("a") is None
+    await store.remove_backend("disk")
+
+
+async def test_there_must_be_such_a_tier(store: TieredStore) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'disk'"):
+        await store.remove_backend("disc")
+    with pytest.raises(ConfigError, match="one of 'disk'"):
+        store.resume_backend("l2")
