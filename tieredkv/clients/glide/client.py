@@ -107,9 +107,11 @@ class OwnedClient:
         Raises:
             ClientError: All of it failed, as in `set`.
         """
+        # Most have the same: to make one each would take a fifth of the time for small values.
+        expiries = {ttl_ms: _expiry(ttl_ms) for ttl_ms in {item[2] for item in items}}
         replies = self._pipeline(
             lambda batch: [
-                batch.set(key, _argument(value), expiry=_expiry(ttl_ms))
+                batch.set(key, _argument(value), expiry=expiries[ttl_ms])
                 for key, value, ttl_ms in items
             ]
         )
