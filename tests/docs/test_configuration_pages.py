@@ -12,10 +12,9 @@ from tieredkv.loading import aliases, load
 
 DOCS = Path(__file__).parents[2] / "docs"
 MIGRATION = DOCS / "how-to/migrate-from-lmcache.md"
-PAGES = [MIGRATION, DOCS / "reference/configuration.md"]
 EXAMPLES = [
     pytest.param(kind, text, id=f"{page.stem}-{number}")
-    for page in PAGES
+    for page in sorted(DOCS.rglob("*.md"))
     for number, (kind, text) in enumerate(
         re.findall(r"^```(json|toml|yaml)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     )

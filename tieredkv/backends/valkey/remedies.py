@@ -18,7 +18,7 @@ _REMEDIES: Final = {
     Kind.TLS: "TLS failed: check both sides' certificates and the host name; see tls=TLS(...)",
     Kind.AUTH: "the server refuses user or password: correct user= and password=",
     Kind.DENIED: "the ACL user lacks a right: grant +get +mget +set +strlen +exists +unlink +scan "
-    "+info, in a Cluster +cluster, and its keys",
+    "+info, in a Cluster +cluster +ping, and its keys",
     Kind.FULL: "the server has no memory left: raise its maxmemory, or set a maxmemory-policy "
     "that evicts",
     Kind.READONLY: "the server is a replica, which takes no writes: give the primary's address",
