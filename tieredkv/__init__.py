@@ -6,6 +6,7 @@ nothing and a command line or a test pays only for what it uses.
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,8 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet, unless the host listens
 
 _MODULES = {
     "ALL": "keys",

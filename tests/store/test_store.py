@@ -168,7 +168,7 @@ async def test_events_are_told_and_a_listener_that_raises_harms_nobody(
         ("accessed", "l1", ["key"]),
         ("deleted", "l1", ["key"]),
     ]
-    assert caplog.text.count("a listener raised") == 3
+    assert caplog.text.count("a listener raised") == 1
     handle.cancel()
     handle.cancel()
     await store.put("key", b"bytes")

@@ -291,7 +291,7 @@ async def test_closing_names_what_it_has_not_written_and_writes_no_more(
         with caplog.at_level(logging.WARNING):
             report = await store.aclose(timeout_s=0.05)
         assert report.pending == {"disk": ("running", "waiting")}
-        assert "2 writes to disk unfinished: ('running', 'waiting')" in caplog.text
+        assert "2 writes to disk unfinished: 'running', 'waiting'" in caplog.text
     await disk.aclose()
     assert disk.writes == ["running"]
 

@@ -252,5 +252,5 @@ async def test_closing_names_what_was_not_written_in_time(
             report = await store.aclose(timeout_s=0.05)
         assert not report.ok
         assert report.pending == {"disk": ("b", "a")}
-        assert "2 writes to disk unfinished: ('b', 'a')" in caplog.text
+        assert "2 writes to disk unfinished: 'b', 'a'" in caplog.text
     await disk.aclose()

@@ -8,6 +8,8 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
+from tieredkv.observe.logs import Rarely
+
 __all__ = ["CacheEvent", "EventKind", "Listener", "Listeners", "Subscription"]
 
 _log: Final = logging.getLogger(__name__)
@@ -49,10 +51,11 @@ class Listeners:
         registered: The listeners, by subscription; empty when events need not even be made.
     """
 
-    __slots__ = ("registered",)
+    __slots__ = ("_raised", "registered")
 
     def __init__(self) -> None:
         self.registered: dict[Subscription, Listener] = {}
+        self._raised = Rarely(_log)
 
     def subscribe(self, listener: Listener) -> Subscription:
         """Call `listener` with every event from now on, until the subscription is cancelled."""
@@ -68,8 +71,8 @@ class Listeners:
         for listener in tuple(self.registered.values()):
             try:
                 listener(event)
-            except Exception:  # noqa: BLE001 - a listener is not ours
-                _log.exception("a listener raised on %s", kind)
+            except Exception as error:  # noqa: BLE001 - a listener is not ours
+                self._raised.log("a listener raised on %s", kind, error=error, tier=tier)
 
 
 class Subscription:

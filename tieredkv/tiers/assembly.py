@@ -14,6 +14,7 @@ import attrs
 from tieredkv.backends._workers import Workers
 from tieredkv.errors import TierUnavailableError
 from tieredkv.observe import L1Stats, StoreStats
+from tieredkv.observe.logs import Rarely, some_of
 from tieredkv.observe.telemetry import Telemetry
 from tieredkv.pool.arena import Arena
 from tieredkv.results import DeleteOutcome, DeleteStatus, FlushReport
@@ -77,6 +78,7 @@ class Assembly:
         self.telemetry: Telemetry = Telemetry()
         self.l1: MemoryTier = MemoryTier(l1, listeners, room_bytes=framing.room_bytes)
         self._detached = Detached()
+        self._corrupt = Rarely(_log)
         self._framing = framing
         self._fence_s = fence_s
         self.tiers: list[Tier] = [self._tier(backend) for backend in backends]
@@ -243,9 +245,23 @@ class Assembly:
         with anyio.CancelScope(shield=True):
             report = await self.flush(timeout_s)
             for tier, names in report.pending.items():
-                _log.warning("closed with %d writes to %s unfinished: %s", len(names), tier, names)
+                shown, where = some_of(names), {"tier": tier, "operation": "write"}
+                _log.warning(
+                    "closed with %d writes to %s unfinished: %s",
+                    len(names),
+                    tier,
+                    shown,
+                    extra={**where, "outcome": "pending"},
+                )
             for tier, failed in report.failed.items():
-                _log.warning("%s has not stored %d values: %s", tier, len(failed), tuple(failed))
+                shown, where = some_of(tuple(failed)), {"tier": tier, "operation": "write"}
+                _log.warning(
+                    "%s has not stored %d values: %s",
+                    tier,
+                    len(failed),
+                    shown,
+                    extra={**where, "outcome": "failed"},
+                )
             self._writes.abandon()
             await self._close(self.tiers, timeout_s)
             self.l1.clear()
@@ -345,7 +361,14 @@ class Assembly:
 
     def _drop_corrupt(self, tier: Tier, name: str) -> None:
         """Delete a copy that failed its check, in order with the writes of its key."""
-        _log.warning("%s: the copy of %r is corrupt and is dropped", tier.name, name)
+        self._corrupt.log(
+            "%s: the copy of %r is corrupt and is dropped",
+            tier.name,
+            name,
+            tier=tier.name,
+            operation="read",
+            outcome="corrupt",
+        )
         writer = self._writes.of(tier.name)
         if writer is None:  # it has just been removed
             return

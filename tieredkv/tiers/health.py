@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from tieredkv.observe.logs import Rarely
+
 if TYPE_CHECKING:
-    from tieredkv.errors import TieredKVError
+    from tieredkv.errors import TieredKVError, TierError
     from tieredkv.tasks import Detached
 
 __all__ = ["Health"]
@@ -68,6 +70,7 @@ class Health:
         self._probe = probe
         self._detached = detached
         self._first_probe_s = first_probe_s
+        self._failing = Rarely(_log)
         self._failures = 0
         self._scope: anyio.CancelScope | None = None  # of the probing that runs
         self._ended = anyio.Event()
@@ -76,14 +79,21 @@ class Health:
         """Note a call with answers alone."""
         self._failures = 0
         if self.failure is not None or self.is_open:
-            _log.info("tier %s answers again: %s", self._name, operation)
+            where = {"tier": self._name, "operation": operation}
+            _log.info("tier %s answers again: %s", self._name, operation, extra=where)
             self.failure = None
             self.is_open = False
 
-    def failed(self, error: TieredKVError, *, answered: bool) -> None:
+    def failed(self, error: TierError, *, answered: bool) -> None:
         """Note a call that failed for some name, and whether the tier answered for any."""
         if self.failure is None:
-            _log.warning("tier %s is failing: %s", self._name, error)
+            self._failing.log(
+                "tier %s is failing: %s",
+                self._name,
+                error,
+                tier=self._name,
+                operation=error.operation,
+            )
         self.failure = error
         if answered:
             self._failures = 0
@@ -99,7 +109,12 @@ class Health:
             return
         self.is_open = True
         self.times_opened += 1
-        _log.warning("tier %s is not asked until it answers a probe: %s", self._name, error)
+        _log.warning(
+            "tier %s is not asked until it answers a probe: %s",
+            self._name,
+            error,
+            extra={"tier": self._name},
+        )
         if self._scope is None:
             self._scope = anyio.CancelScope()
             self._ended = anyio.Event()

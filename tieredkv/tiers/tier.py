@@ -19,6 +19,7 @@ from tieredkv.errors import (
     WrongLoopError,
 )
 from tieredkv.observe import Counts, TierStats
+from tieredkv.observe.logs import Rarely
 from tieredkv.results import (
     DeleteOutcome,
     DeleteStatus,
@@ -78,6 +79,7 @@ class Tier:
         self.is_draining: bool = False
         self._is_open = False
         self._telemetry = telemetry
+        self._raised = Rarely(_log)
 
     async def open(self) -> None:
         """Open the backend; one that cannot be reached now is asked again in the background.
@@ -210,7 +212,7 @@ class Tier:
         try:
             await self.backend.aclose()
         except Exception:  # noqa: BLE001 - a third party's backend
-            _log.exception("%s: closing failed", self.name)
+            _log.exception("%s: closing failed", self.name, extra={"tier": self.name})
 
     async def _probe(self) -> TieredKVError | None:
         """Ask the tier something cheap, or open it; return why it does not answer, or None."""
@@ -305,7 +307,15 @@ class Tier:
             except (StoreClosedError, WrongLoopError):
                 raise
             except Exception as raised:  # noqa: BLE001 - a third party's backend
-                _log.exception("%s: %s: the backend raised, a defect of it", self.name, operation)
+                self._raised.log(
+                    "%s: %s: the backend raised, a defect of it",
+                    self.name,
+                    operation,
+                    error=raised,
+                    tier=self.name,
+                    operation=operation,
+                    outcome="unknown",
+                )
                 error = TierError(self.name, operation, f"{type(raised).__name__}: {raised}")
         if scope.cancelled_caught:
             error = self._late(operation)
