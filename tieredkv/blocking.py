@@ -117,6 +117,7 @@ class BlockingTieredStore:
         on_put_failure: OnPutFailure = "return",
         max_pending: Size | None = None,
         fence_s: float = 600.0,
+        negative_ttl_s: float = 0.0,
         event_loop: EventLoop = "asyncio",
     ) -> None:
         """Compose a store; see `TieredStore`.
@@ -130,6 +131,7 @@ class BlockingTieredStore:
             on_put_failure: …
             max_pending: …
             fence_s: …
+            negative_ttl_s: …
             event_loop: What runs the store; all but ``"asyncio"`` must be installed.
         """
         choice(event_loop, field="event_loop", choices=get_args(EventLoop))
@@ -142,6 +144,7 @@ class BlockingTieredStore:
             on_put_failure=on_put_failure,
             max_pending=max_pending,
             fence_s=fence_s,
+            negative_ttl_s=negative_ttl_s,
         )
         self._loop = _LOOPS[event_loop]
         self._portal: BlockingPortal | None = None

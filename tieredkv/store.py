@@ -19,6 +19,7 @@ from tieredkv.config import (
     WriteThrough,
     boolean,
     choice,
+    number,
     parse_size,
     seconds,
     whole,
@@ -99,6 +100,7 @@ class TieredStore:
         on_put_failure: OnPutFailure = "return",
         max_pending: Size | None = None,
         fence_s: float = 600.0,
+        negative_ttl_s: float = 0.0,
     ) -> None:
         """Compose a store; nothing is allocated or opened yet.
 
@@ -113,6 +115,9 @@ class TieredStore:
             on_put_failure: Whether a put that misses its requirement returns or raises.
             max_pending: Most bytes of writes without an outcome; default a quarter of L1. With
                 `WriteBack` its `max_dirty` says so.
+            negative_ttl_s: For how many seconds a tier that was looked up in vain is not asked for
+                the same key again. Puts of this store are seen at once, those of other processes
+                only then; so the default is not to remember.
             fence_s: For how many seconds after a put or delete without an answer what it may have
                 left in its tier is told from what is current. A write that lands later still may
                 bring old bytes back.
@@ -140,6 +145,7 @@ class TieredStore:
         self._max_pending = (
             default_pending if max_pending is None else parse_size(max_pending, field="max_pending")
         )
+        self._negative_ttl_s = number(negative_ttl_s, field="negative_ttl_s", low=0)
         self._fence_s = seconds(fence_s, field="fence_s")
         self._listeners = Listeners()
         self._opened = False
@@ -186,6 +192,7 @@ class TieredStore:
             policy=self._policy,
             max_pending_bytes=self._max_pending,
             fence_s=self._fence_s,
+            negative_ttl_s=self._negative_ttl_s,
         )
         await parts.open()
         self._open, self._thread_id = parts, get_ident()

@@ -153,7 +153,9 @@ class _Loading(Generic[StoreT]):
             tiers.append(self._backend(kind, found, path, f"l2[{len(tiers)}]", tiers))
 
         if not tiers:
-            self._warn_of_useless(rest, ("write_policy", "max_pending", "fence_s"), "tiers in l2")
+            self._warn_of_useless(
+                rest, ("write_policy", "max_pending", "fence_s", "negative_ttl_s"), "tiers in l2"
+            )
 
         def compose(**settings: Any) -> StoreT:
             return self._store(l1, tiers, **settings)

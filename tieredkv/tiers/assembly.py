@@ -19,6 +19,7 @@ from tieredkv.observe.telemetry import Telemetry
 from tieredkv.pool.arena import Arena
 from tieredkv.results import DeleteOutcome, DeleteStatus, FlushReport
 from tieredkv.tasks import Detached
+from tieredkv.tiers.absences import Absences
 from tieredkv.tiers.chain import Chain
 from tieredkv.tiers.fences import Fences, Generations
 from tieredkv.tiers.inflight import InFlight, Load
@@ -73,6 +74,7 @@ class Assembly:
         policy: WritePolicy,
         max_pending_bytes: int,
         fence_s: float,
+        negative_ttl_s: float,
     ) -> None:
         self._prefault = l1.prefault
         self.telemetry: Telemetry = Telemetry()
@@ -81,6 +83,7 @@ class Assembly:
         self._corrupt = Rarely(_log)
         self._framing = framing
         self._fence_s = fence_s
+        self._negative_ttl_s = negative_ttl_s
         self.tiers: list[Tier] = [self._tier(backend) for backend in backends]
         self._asked: list[Tier] = list(self.tiers)  # by readers
         self.pacer: Pacer = Pacer()
@@ -170,7 +173,8 @@ class Assembly:
 
     def _tier(self, backend: Backend) -> Tier:
         fences = Fences(self._fence_s, framed=self._framing.framed)
-        return Tier(backend, self._detached, fences, self.telemetry)
+        absences = Absences(self._negative_ttl_s)
+        return Tier(backend, self._detached, fences, absences, self.telemetry)
 
     async def _prepare(self) -> None:
         self.l1.warn_of_limits()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from tieredkv.observe.telemetry import Telemetry
     from tieredkv.tasks import Detached
+    from tieredkv.tiers.absences import Absences
     from tieredkv.tiers.fences import Fences
 
 __all__ = ["Tier"]
@@ -48,6 +49,8 @@ __all__ = ["Tier"]
 _log: Final = logging.getLogger(__name__)
 
 _MOVES_BYTES: Final = {"read": GetStatus.HIT, "write": PutStatus.STORED}
+
+_ABSENT: Final = StatOutcome(GetStatus.MISS)
 
 _NAMES_REMEMBERED: Final = 65_536
 
@@ -63,18 +66,26 @@ class Tier:
         counts: What it has answered.
         health: Whether it is asked at all.
         fences: Which of its values are too old.
+        absences: What it need not be asked for again at once.
         risen: Names that it has answered with once; where a second hit decides.
         is_draining: Whether it is about to be removed: it is not read, and takes no new values.
     """
 
     def __init__(
-        self, backend: Backend, detached: Detached, fences: Fences, telemetry: Telemetry
+        self,
+        backend: Backend,
+        detached: Detached,
+        fences: Fences,
+        absences: Absences,
+        telemetry: Telemetry,
     ) -> None:
         self.backend: Backend = backend
         self.name: str = backend.name
         self.counts: Counts = Counts()
         self.health: Health = Health(backend.name, self._probe, detached)
         self.fences: Fences = fences
+        self.absences: Absences = absences
+        self._writes = 0  # begun and ended
         self.risen: OrderedDict[str, None] = OrderedDict()
         self.is_draining: bool = False
         self._is_open = False
@@ -125,22 +136,40 @@ class Tier:
 
     async def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteOutcome]:
         """See `Backend.write_many`."""
-        return await self._ask(
-            "write",
-            self.backend.write_many,
-            requests,
-            lambda error: WriteOutcome(PutStatus.UNKNOWN, None, error),
-            not_asked=lambda error: WriteOutcome(PutStatus.SKIPPED, "unavailable", error),
-        )
+        for request in requests:
+            self.absences.discard(request.name)
+        self._writes += 1
+        try:
+            return await self._ask(
+                "write",
+                self.backend.write_many,
+                requests,
+                lambda error: WriteOutcome(PutStatus.UNKNOWN, None, error),
+                not_asked=lambda error: WriteOutcome(PutStatus.SKIPPED, "unavailable", error),
+            )
+        finally:
+            self._writes += 1
 
     async def stat_many(self, names: Sequence[str]) -> list[StatOutcome]:
-        """See `Backend.stat_many`."""
-        return await self._ask(
+        """See `Backend.stat_many`; what was absent a moment ago is not asked for again."""
+        asked = [name for name in names if name not in self.absences]
+        writes = self._writes
+        outcomes = await self._ask(
             "stat",
             self.backend.stat_many,
-            names,
+            asked,
             lambda error: StatOutcome(GetStatus.UNKNOWN, 0, error),
         )
+        if writes == self._writes:  # else the answer may be older than a write
+            for name, outcome in zip(asked, outcomes, strict=True):
+                if outcome.status is GetStatus.MISS:
+                    self.absences.add(name)
+        if len(asked) == len(names):
+            return outcomes
+        answers = dict(zip(asked, outcomes, strict=True))
+        for _ in range(len(names) - len(asked)):
+            self.counts.count("stat", "known_absent")
+        return [answers.get(name, _ABSENT) for name in names]
 
     async def delete_many(self, names: Sequence[str]) -> list[DeleteOutcome]:
         """See `Backend.delete_many`."""
