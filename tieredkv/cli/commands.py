@@ -11,6 +11,7 @@ import click
 import tieredkv
 from tieredkv.cli.config import config
 from tieredkv.cli.demo import demo
+from tieredkv.cli.doctor import doctor
 from tieredkv.cli.sweeps import copy, verify
 from tieredkv.cli.values import get, ls, put, rm, stat
 from tieredkv.errors import ConfigError, MissingDependencyError, TieredKVError
@@ -34,7 +35,7 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (config, copy, demo, get, ls, put, rm, stat, verify):
+for command in (config, copy, demo, doctor, get, ls, put, rm, stat, verify):
     group.add_command(command)
 
 

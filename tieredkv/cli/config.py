@@ -16,7 +16,7 @@ from tieredkv.cli.sizes import size_text
 from tieredkv.loading import Configuration, Setting, load
 from tieredkv.store import TieredStore
 
-__all__ = ["config"]
+__all__ = ["config", "heard"]
 
 _COLUMN: Final = 48
 _HIDDEN: Final = "…"
@@ -31,9 +31,9 @@ _HIDDEN: Final = "…"
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def config(file: Path, *, explain: bool, as_json: bool) -> None:
     """Check a configuration FILE (JSON, TOML or YAML); nothing is connected or opened."""
-    with _heard() as heard:
+    with heard() as messages:
         found = load(file, TieredStore)
-    warnings = [*found.warnings, *heard]
+    warnings = [*found.warnings, *messages]
     if as_json:
         click.echo(json.dumps(_as_json(found, warnings, explain=explain), indent=2))
         return
@@ -46,8 +46,8 @@ def config(file: Path, *, explain: bool, as_json: bool) -> None:
 
 
 @contextmanager
-def _heard() -> Iterator[list[str]]:
-    """Collect what backends warn of while they are made."""
+def heard() -> Iterator[list[str]]:
+    """Collect what backends warn of while they are made, or opened."""
     messages: list[str] = []
 
     class Collector(logging.Handler):

@@ -142,6 +142,19 @@ class HubClient:
         answer = await self._json("GET", self._bucket_url())
         return BucketInfo(is_private=field(answer, "private", bool))
 
+    async def whoami(self) -> tuple[str | None, str]:
+        """Return whose token it is (None: there is none), and what it may do in a word, or "".
+
+        Raises:
+            HubError: It cannot be done; UNAUTHORIZED if the Hub does not know the token.
+        """
+        if self._token is None:
+            return None, ""
+        answer = await self._json("GET", f"{self._endpoint}/api/whoami-v2")
+        name = field(answer, "name", str)
+        token = (answer.get("auth") or {}).get("accessToken") or {}
+        return name, str(token.get("role") or "")
+
     async def create_bucket(self, *, is_private: bool) -> None:
         """Create the bucket; fine if it exists.
 

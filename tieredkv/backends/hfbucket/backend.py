@@ -19,7 +19,7 @@ from tieredkv.backends.base import (
     StoredName,
     WriteRequest,
 )
-from tieredkv.backends.hfbucket.bucket import Bucket, Troubles
+from tieredkv.backends.hfbucket.bucket import Bucket, BucketAccess, Troubles
 from tieredkv.backends.hfbucket.grants import Grants
 from tieredkv.backends.hfbucket.handle import Handle, checked_endpoint, find_token
 from tieredkv.backends.hfbucket.ledger import Ledger
@@ -368,21 +368,18 @@ class HFBucketBackend(Backend):
         if bucket is None or self._closing:
             return BackendStatus(is_healthy=False, reason=f"{self.name} is not open")
         reason = bucket.troubles.reason
-        details = {
-            "type": "hfbucket",
-            "bucket_id": self.handle.bucket_id,
-            "object_prefix": self.handle.prefix,
-            "stored_object_count": len(bucket.ledger),
-            "current_size_bytes": bucket.ledger.nbytes,
-            "max_capacity_bytes": self.capacity_bytes or 0,
-            "unsettled_count": len(bucket.ledger.unsettled),
-            "metadata_entries": len(bucket.cache),
-            "hub_requests": bucket.hub.requests,
-            "hub_retries": bucket.hub.retries.granted,
-            "downloads_running": self._downloads.num_running,
-            "uploads_running": self._uploads.num_running,
-        }
+        details = bucket.figures(self.capacity_bytes)
         return BackendStatus(is_healthy=not reason, reason=reason, details=details)
+
+    async def access(self) -> BucketAccess:
+        """Ask the Hub who we are there, and who can read the bucket.
+
+        Raises:
+            StoreClosedError: Not open.
+            TierError: It does not answer, or does not know the token.
+        """
+        with self._call() as bucket:
+            return await bucket.access()
 
     @contextmanager
     def _call(self) -> Iterator[Bucket]:

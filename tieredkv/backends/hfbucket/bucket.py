@@ -18,7 +18,7 @@ from tieredkv.clients.hub_failures import HubError, HubFailure
 from tieredkv.clients.xet import XetClient
 from tieredkv.errors import TierError, TierFullError, TierUnavailableError
 
-__all__ = ["Bucket", "Troubles"]
+__all__ = ["Bucket", "BucketAccess", "Troubles"]
 
 _KINDS: Final[dict[HubFailure, type[TierError]]] = {
     HubFailure.BUSY: TierUnavailableError,
@@ -69,6 +69,21 @@ class Troubles:
         return error
 
 
+@attrs.frozen
+class BucketAccess:
+    """Who we are at the Hub, and who can read the bucket.
+
+    Attributes:
+        user: Whose token it is; None: anonymous.
+        role: What the token may do, as the Hub calls it: ``"read"``, ``"write"``, …; or empty.
+        is_private: Whether the bucket is; None if there is none, or the token may not see it.
+    """
+
+    user: str | None
+    role: str
+    is_private: bool | None
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class Bucket:
     """The parts of an open backend, on its event loop."""
@@ -91,3 +106,39 @@ class Bucket:
         known = {} if fresh else self.lookups.known(wanted)
         asked = await self.lookups.ask(path for path in wanted if path not in known)
         return {**known, **asked}, set(known)
+
+    async def access(self) -> BucketAccess:
+        """Return who we are, and who can read the bucket.
+
+        Raises:
+            TierError: The Hub does not say.
+        """
+        try:
+            user, role = await self.hub.whoami()
+            try:
+                is_private = (await self.hub.bucket_info()).is_private
+            except HubError as error:
+                if error.failure is not HubFailure.NO_BUCKET:
+                    raise
+                return BucketAccess(user, role, None)
+        except HubError as error:
+            raise self.troubles.mapped("access", error) from None
+        self.troubles.passed("access")
+        return BucketAccess(user, role, is_private)
+
+    def figures(self, capacity_bytes: int | None) -> dict[str, object]:
+        """Return what this process knows, for a status."""
+        return {
+            "type": "hfbucket",
+            "bucket_id": self.handle.bucket_id,
+            "object_prefix": self.handle.prefix,
+            "stored_object_count": len(self.ledger),
+            "current_size_bytes": self.ledger.nbytes,
+            "max_capacity_bytes": capacity_bytes or 0,
+            "unsettled_count": len(self.ledger.unsettled),
+            "metadata_entries": len(self.cache),
+            "hub_requests": self.hub.requests,
+            "hub_retries": self.hub.retries.granted,
+            "downloads_running": self.downloads.num_running,
+            "uploads_running": self.uploads.num_running,
+        }

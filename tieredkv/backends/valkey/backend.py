@@ -22,7 +22,7 @@ from tieredkv.backends.valkey.options import (
     connection_settings,
 )
 from tieredkv.backends.valkey.transfers import Transfers
-from tieredkv.clients.glide import Kind, OwnedClient, Topology
+from tieredkv.clients.glide import ClientError, Kind, OwnedClient, Topology
 from tieredkv.config import TLS, MiB, Promotion, Size, WriteOn, parse_size, seconds, whole
 from tieredkv.errors import (
     ConfigError,
@@ -194,6 +194,17 @@ class ValkeyBackend(Transfers):
             self._mapped("status", error)
         reason = "; ".join(filter(None, (*(text for _, text in self._troubles.values()), silent)))
         return BackendStatus(is_healthy=not reason, reason=reason, details=self._figures(nodes))
+
+    async def largest_bytes(self) -> int | None:
+        """Ask for the server's ``proto-max-bulk-len``; None if it does not say, or must not.
+
+        Raises:
+            StoreClosedError: Not open.
+        """
+        try:
+            return await self._workers.run(OwnedClient.largest_bytes)
+        except ClientError:  # a right that nothing else needs; outages show elsewhere
+            return None
 
     def _figures(self, nodes: dict[str, dict[str, str]]) -> dict[str, object]:
         settings = self._settings

@@ -177,6 +177,16 @@ class OwnedClient:
         replies = self._call(lambda client: client.info(route=glide.AllNodes()))
         return {node.decode(): _fields(text) for node, text in replies.items()}
 
+    def largest_bytes(self) -> int | None:
+        """Return the server's ``proto-max-bulk-len``; None if it does not say.
+
+        Raises:
+            ClientError: It failed.
+        """
+        reply = self._call(lambda client: client.config_get(["proto-max-bulk-len"]))
+        value = reply.get(b"proto-max-bulk-len", b"") if isinstance(reply, dict) else b""
+        return int(value) if value.isdigit() else None
+
     def close(self) -> None:
         """Hang up; twice is fine."""
         if self._client is not None:
