@@ -76,10 +76,12 @@ class ThreadedBackend(Backend, Generic[ClientT]):
     Attributes:
         job_bytes: Small values are grouped into jobs of about this many bytes; …
         alone_bytes: … a value of at least so many is a job of its own.
+        write_job_bytes: The same for writes, where it differs from `job_bytes`.
         has_groups: Whether `_group_of` says which names may share a job; else all may.
     """
 
     job_bytes: int = 1 * MiB
+    write_job_bytes: int | None = None
     alone_bytes: int = 1 * MiB
     has_groups: bool = False
 
@@ -196,7 +198,7 @@ class ThreadedBackend(Backend, Generic[ClientT]):
     async def read_many(self, requests: Sequence[ReadRequest]) -> list[ReadOutcome]:
         """See `Backend.read_many`."""
         outcomes: list[ReadOutcome | None] = [None] * len(requests)
-        plan = list(self._planned(requests, range(len(requests))))
+        plan = list(self._planned(requests, range(len(requests)), self.job_bytes))
         jobs = [self._job(self._read_group, requests, places, outcomes) for places in plan]
         urgent = any(request.urgent for request in requests)
         operation = READ if urgent else PREFETCH
@@ -212,7 +214,7 @@ class ThreadedBackend(Backend, Generic[ClientT]):
             elif (limit := self.capabilities.max_value_bytes) and request.nbytes > limit:
                 outcomes[place] = WriteOutcome(PutStatus.REJECTED, "too_large")
         places_left = [place for place, outcome in enumerate(outcomes) if outcome is None]
-        plan = list(self._planned(requests, places_left))
+        plan = list(self._planned(requests, places_left, self.write_job_bytes or self.job_bytes))
         jobs = [self._job(self._write_group, requests, places, outcomes) for places in plan]
         return await self._settle(WRITE, jobs, outcomes, self._most_hops(WRITE, plan))
 
@@ -277,12 +279,15 @@ class ThreadedBackend(Backend, Generic[ClientT]):
         return groups.values()
 
     def _planned(
-        self, requests: Sequence[ReadRequest] | Sequence[WriteRequest], places: Sequence[int]
+        self,
+        requests: Sequence[ReadRequest] | Sequence[WriteRequest],
+        places: Sequence[int],
+        job_bytes: int,
     ) -> Iterator[Sequence[int]]:
         """Yield places in jobs: what may share one, of about `job_bytes`, large values alone."""
         for group in self._grouped(places, lambda place: requests[place].name):
             sizes = [requests[place].nbytes for place in group]
-            yield from _grouped_by_bytes(group, sizes, self.job_bytes, self.alone_bytes)
+            yield from _grouped_by_bytes(group, sizes, job_bytes, self.alone_bytes)
 
     def _job(
         self,

@@ -25,7 +25,7 @@ from tieredkv.backends.threaded import DELETE, READ, STAT, WRITE, Operation, Thr
 from tieredkv.backends.valkey.account import Account
 from tieredkv.backends.valkey.remedies import PER_KEY, tier_error
 from tieredkv.clients.glide import ClientError, ClientSettings, Kind, OwnedClient, Topology
-from tieredkv.config import KiB
+from tieredkv.config import KiB, MiB
 from tieredkv.errors import TierError
 from tieredkv.frames import TRAILER_BYTES
 from tieredkv.results import (
@@ -70,6 +70,7 @@ class Transfers(ThreadedBackend[OwnedClient]):
     # vendor's decoder recycles its buffers (measured: benchmarks/valkey.py, 64 KiB).
     # Above 256 KiB a value is read no faster in a group than by itself.
     job_bytes = 704 * KiB
+    write_job_bytes = 1 * MiB  # whose replies are short
     alone_bytes = 256 * KiB + TRAILER_BYTES + 1
 
     ttl_s: float | None
