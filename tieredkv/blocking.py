@@ -306,6 +306,20 @@ class BlockingTieredStore:
         """See `TieredStore.resume_backend`."""
         self._do(partial(self._store.resume_backend, name))
 
+    # -- quotas ----------------------------------------------------------------------------------
+
+    def set_quota(self, tenant: Tenant, capacity: Size | None, *, tier: str = "l1") -> None:
+        """See `TieredStore.set_quota`."""
+        self._run(partial(self._store.set_quota, tenant, capacity, tier=tier))
+
+    def set_quotas(self, quotas: Mapping[Tenant, Size], *, tier: str = "l1") -> None:
+        """See `TieredStore.set_quotas`."""
+        self._run(partial(self._store.set_quotas, quotas, tier=tier))
+
+    def quotas(self, *, tier: str = "l1") -> dict[Tenant, int]:
+        """See `TieredStore.quotas`."""
+        return self._do(partial(self._store.quotas, tier=tier))
+
     # -- watching --------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:

@@ -615,6 +615,66 @@ class TieredStore:
         parts = self._parts()
         parts.resume(self._tier(parts, name))
 
+    # -- quotas ----------------------------------------------------------------------------------
+
+    async def set_quota(
+        self, tenant: Tenant, capacity: Size | None, *, tier: str = MemoryTier.name
+    ) -> None:
+        """Set how much of a tier one tenant may fill, from now on; see `set_quotas`.
+
+        Args:
+            tenant: A salt; ``""`` for keys without one; `ALL` for tenants without a quota of their
+                own.
+            capacity: Bytes (or a size string); 0 lets nothing in; None for no quota.
+            tier: ``"l1"`` or the name of a backend.
+        """
+        limits: dict[Tenant, Size] = {**self.quotas(tier=tier)}
+        limits.pop(tenant, None)
+        if capacity is not None:
+            limits[tenant] = capacity
+        await self.set_quotas(limits, tier=tier)
+
+    async def set_quotas(
+        self, quotas: Mapping[Tenant, Size], *, tier: str = MemoryTier.name
+    ) -> None:
+        """Set the quotas of all tenants of a tier in one step; those of before are gone.
+
+        In L1 the memory of values counts. A tenant at its quota makes room from its own values,
+        never from another's; where that is not enough a put is REJECTED("quota") there, and may
+        still reach the L2 tiers. What exceeds a new quota leaves at once.
+
+        In an L2 tier stored bytes count, in this process's view: what is there now, if the backend
+        can list a space of its own, and what this process writes and deletes. A put beyond the
+        quota is REJECTED("quota") there; nothing is removed.
+
+        Args:
+            quotas: As `quotas` returns them; sizes may be strings.
+            tier: ``"l1"`` or the name of a backend.
+
+        Raises:
+            ConfigError: There is no such tier, or a capacity is not a size.
+            TypeError: A tenant is neither a text nor `ALL`.
+            TierError: The tier could not be listed; the quotas are as they were.
+        """
+        parts = self._parts()
+        self._require_tier(parts, tier)
+        limits: dict[Tenant, int] = {}
+        for tenant, capacity in quotas.items():
+            if not isinstance(tenant, str) and tenant is not ALL:
+                raise TypeError(f"a tenant is a str or ALL, not {type(tenant).__name__}")
+            limits[tenant] = parse_size(capacity, field=f"quota of {tenant!r}")
+        await parts.set_quotas(tier, limits)
+
+    def quotas(self, *, tier: str = MemoryTier.name) -> dict[Tenant, int]:
+        """Return a tier's quotas in bytes, by tenant; a detached copy.
+
+        Raises:
+            ConfigError: There is no such tier.
+        """
+        parts = self._parts()
+        self._require_tier(parts, tier)
+        return parts.quotas(tier)
+
     # -- watching --------------------------------------------------------------------------------
 
     async def status(self) -> dict[str, Any]:
@@ -692,6 +752,10 @@ class TieredStore:
         listable = [MemoryTier.name]
         listable += [t.name for t in parts.tiers if t.backend.capabilities.listable]
         choice(tier, field="tier", choices=listable)
+
+    @staticmethod
+    def _require_tier(parts: Assembly, tier: str) -> None:
+        choice(tier, field="tier", choices=[MemoryTier.name, *(t.name for t in parts.tiers)])
 
     @staticmethod
     def _tier(parts: Assembly, name: str) -> Tier:

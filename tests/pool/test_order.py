@@ -178,7 +178,7 @@ class TestEntriesInUse:
         with tier.read("a"), tier.read("c"):
             assert tier.reserve("large", 3 * 4096 - 64) is None
             assert sorted(tier.names()) == ["a", "b", "c", "d"]
-            assert tier.why_no_memory(3 * 4096 - 64) == "no_memory"
+            assert tier.why_not("name", 3 * 4096 - 64) == "no_memory"
 
     def test_a_pool_in_pieces_says_so(self) -> None:
         tier = L1(4)
@@ -187,4 +187,4 @@ class TestEntriesInUse:
         with tier.read("b"), tier.read("d"):
             assert tier.reserve("large", 2 * 4096 - 64) is None
             assert sorted(tier.names()) == ["b", "d"]
-            assert tier.why_no_memory(2 * 4096 - 64) == "fragmented"
+            assert tier.why_not("name", 2 * 4096 - 64) == "fragmented"

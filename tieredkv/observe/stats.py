@@ -99,6 +99,7 @@ class TierStats:
         probes: How often it was asked, while the breaker was open, whether it answers again.
         pending_writes: Keys with a write or delete that has no outcome yet.
         pending_bytes: Payload bytes of the writes among them.
+        usage_bytes: Tenant → bytes stored, as far as this process knows, while there are quotas.
     """
 
     outcomes: Mapping[tuple[str, str], int]
@@ -109,6 +110,7 @@ class TierStats:
     probes: int
     pending_writes: int
     pending_bytes: int
+    usage_bytes: Mapping[str, int]
 
     @property
     def latency(self) -> Mapping[str, Histogram]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -168,6 +168,21 @@ class Assembly:
         tier.is_draining = False
         self._ask_active()
 
+    def quotas(self, name: str) -> dict[Tenant, int]:
+        """Return the quotas of a tier."""
+        tier = next((tier for tier in self.tiers if tier.name == name), None)
+        return (self.l1.quotas if tier is None else tier.account.quotas).copy()
+
+    async def set_quotas(self, name: str, limits: Mapping[Tenant, int]) -> None:
+        """Set all quotas of a tier; see `TieredStore.set_quotas`."""
+        if name == self.l1.name:
+            self.l1.set_quotas(limits)
+            return
+        tier = next(tier for tier in self.tiers if tier.name == name)
+        backend = tier.backend
+        is_listed = backend.capabilities.listable and backend.has_own_space
+        await tier.account.set_quotas(limits, tier.list_names("") if is_listed else None)
+
     def _ask_active(self) -> None:
         self._asked[:] = [tier for tier in self.tiers if not tier.is_draining]
 
@@ -287,11 +302,13 @@ class Assembly:
                 **answer,
                 "pending_writes": writer.pending_writes,
                 "pending_bytes": writer.pending_bytes,
+                "num_tenants": len(writer.tier.account.usage_bytes),
             }
             for writer, answer in zip(writers, answers, strict=True)
         }
         stats, now = self.stats(), time.monotonic()
         l1 = attrs.asdict(stats.l1)
+        l1["num_tenants"] = len(l1.pop("usage_bytes"))  # there may be ten thousand
         l1["residence"] = {
             "p50_s": stats.l1.residence.quantile(0.5),
             "p99_s": stats.l1.residence.quantile(0.99),

@@ -5,28 +5,30 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from tieredkv.frames import now_ms
-from tieredkv.keys import tenant_of
+from tieredkv.keys import ALL, Tenant, tenant_of
 from tieredkv.observe import Histogram, Removal
 from tieredkv.pool.arena import Arena, Entry
 from tieredkv.pool.eviction import make_policy
 from tieredkv.pool.lease import LeaseBook, MemoryObject
 from tieredkv.pool.limits import memory_limits
 from tieredkv.tiers.buffers import flat_target
+from tieredkv.tiers.capacity import Quotas
 from tieredkv.tiers.order import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tieredkv.config import L1Config
     from tieredkv.keys import Key
     from tieredkv.observe import Listeners
+    from tieredkv.tiers.spill import Spill
 
-__all__ = ["MemoryTier", "Outlet"]
+__all__ = ["MemoryTier"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -35,19 +37,6 @@ _WRITE_WAIT_S: Final = 0.05  # then more is evicted, at last without being writt
 _MEMORY_POLL_S: Final = 0.005
 _TRIMMED_TOGETHER: Final = 16  # times the latest value
 _FRAGMENTED_AFTER: Final = 2  # times the request, evicted in vain
-
-
-class Outlet(Protocol):
-    """Where evicted values go."""
-
-    @property
-    def leaving_bytes(self) -> int:
-        """Memory of evicted values that comes back soon."""
-        ...
-
-    def take(self, entries: Sequence[Entry]) -> None:
-        """Become a user of those evicted values that are to be kept, for as long as it takes."""
-        ...
 
 
 class MemoryTier:
@@ -68,6 +57,7 @@ class MemoryTier:
         removed: Why values left, and how many.
         residence: Ages of the evicted ones.
         usage_bytes: Memory of the resident values, by tenant.
+        quotas: How much of it each tenant may have.
         outlet: Where evicted values go; None: nowhere.
         watch: Called with the entry of each hit; None: nobody counts them.
     """
@@ -95,7 +85,8 @@ class MemoryTier:
         self.removed: Counter[str] = Counter()
         self.residence: Histogram = Histogram()
         self.usage_bytes: dict[str, int] = {}
-        self.outlet: Outlet | None = None
+        self.quotas: Quotas = Quotas()
+        self.outlet: Spill | None = None
         self.watch: Callable[[Entry], None] | None = None
         self._index: dict[str, Entry] = {}
         self._touched = self._order.touched
@@ -188,6 +179,8 @@ class MemoryTier:
         `waits`, there is none while evicted values are being written whose memory suffices.
         """
         self.leases.look()
+        if self.quotas and not self._fit_quota(name, nbytes):
+            return self.arena.allocate_overflow(name, nbytes)
         entry = self.arena.allocate(name, nbytes)
         if entry is not None:
             return entry
@@ -210,8 +203,10 @@ class MemoryTier:
                 return entry
         return self.arena.allocate_overflow(name, nbytes)
 
-    def why_no_memory(self, nbytes: int) -> str:
-        """Return the reason for which `reserve` had no place in the pool for so many bytes."""
+    def why_not(self, name: str, nbytes: int) -> str:
+        """Return the reason for which the pool had no place for a value."""
+        if self._over_quota(name, nbytes) > 0:
+            return "quota"
         free = self._free_bytes >= self.arena.block_bytes(nbytes)
         return "fragmented" if free else "no_memory"
 
@@ -229,11 +224,14 @@ class MemoryTier:
         return entry
 
     def admit(self, entry: Entry) -> bool:
-        """Make a filled entry resident, in place of what its name held; False for overflow ones.
+        """Make a filled entry resident, in place of what its name held.
 
-        The caller remains a user of the entry.
+        The caller remains a user of the entry. False, and nothing is done, for one of the overflow,
+        and beyond its tenant's quota.
         """
         if not isinstance(entry.place, int):
+            return False
+        if self.quotas and not self._fit_quota(entry.name, entry.nbytes):
             return False
         replaced = self._index.get(entry.name)
         self._index[entry.name] = entry
@@ -273,17 +271,13 @@ class MemoryTier:
 
     def warn_of_limits(self) -> None:
         """Log whether the system has less memory than the tier may come to use."""
-        wanted = self.arena.capacity_bytes + self.arena.overflow_bytes
+        capacity, overflow = self.arena.capacity_bytes, self.arena.overflow_bytes
         for limit, limit_bytes in memory_limits().items():
-            if wanted > limit_bytes:
+            if capacity + overflow > limit_bytes:
                 _log.warning(
                     "L1 may use %d bytes (capacity %d, overflow %d), but %s is %d: the system may "
                     "end the process; lower the capacity",
-                    wanted,
-                    self.arena.capacity_bytes,
-                    self.arena.overflow_bytes,
-                    limit,
-                    limit_bytes,
+                    *(capacity + overflow, capacity, overflow, limit, limit_bytes),
                 )
 
     def names(self) -> list[str]:
@@ -294,6 +288,30 @@ class MemoryTier:
         """Remove all values; those that are in use keep their memory until that ends."""
         for name in self.names():
             self.discard(name, "cleared")
+
+    def set_quotas(self, limits: Mapping[Tenant, int]) -> None:
+        """Set the quotas of all tenants; what exceeds them and is not in use leaves at once."""
+        self.quotas.replace(limits)
+        for tenant, used_bytes in tuple(self.usage_bytes.items()):
+            if (limit := self.quotas.limit(tenant)) is not None and used_bytes > limit:
+                self._evict(used_bytes - limit, "quota", in_part=True, tenant=tenant)
+
+    def _over_quota(self, name: str, nbytes: int) -> int:
+        """Return by how many bytes a value would exceed its tenant's quota; at most 0: it fits."""
+        limit = self.quotas.limit(tenant_of(name))
+        if limit is None:
+            return 0
+        replaced = self._index.get(name)
+        used_bytes = self.usage_bytes.get(tenant_of(name), 0) + self.arena.block_bytes(nbytes)
+        return used_bytes - limit - (self.arena.block_bytes(replaced.nbytes) if replaced else 0)
+
+    def _fit_quota(self, name: str, nbytes: int) -> bool:
+        """Make room for a value within its tenant's quota, at the cost of that tenant alone."""
+        while (surplus := self._over_quota(name, nbytes)) > 0:
+            in_vain = self.arena.block_bytes(nbytes) > (self.quotas.limit(tenant_of(name)) or 0)
+            if in_vain or not self._evict(surplus, "quota", in_part=False, tenant=tenant_of(name)):
+                return False
+        return True
 
     @property
     def _free_bytes(self) -> int:
@@ -330,15 +348,18 @@ class MemoryTier:
             self._due_bytes = 0
             self._trimming = surplus > 0 and bool(self._evict(surplus, "watermark", in_part=True))
 
-    def _evict(self, wanted_bytes: int, cause: Removal, *, in_part: bool) -> int:
+    def _evict(
+        self, wanted_bytes: int, cause: Removal, *, in_part: bool, tenant: Tenant = ALL
+    ) -> int:
         """Evict until at least this much is given up, and return how much was.
 
         If there is not so much to evict: all of it with `in_part`, else nothing.
         """
+        self.arena.drain()
         gone: list[Entry] = []
         chosen: list[Entry] = []  # to leave, too, if all of them suffice
         given_up = 0
-        for name in self._order.victims():
+        for name in self._order.victims(tenant):
             entry = self._index[name]
             if entry.users > 1:
                 self._order.park(entry)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tieredkv.pool.arena import Entry
     from tieredkv.tiers.writer import TierWriter
 
-__all__ = ["DELETED", "SUPERSEDED", "Acknowledge", "Put"]
+__all__ = ["DELETED", "QUOTA", "SUPERSEDED", "Acknowledge", "Put"]
 
 Acknowledge: TypeAlias = Literal["any", "all", "none", "taken"]
 """What a put waits for: as `WriteThrough.require`; or that some tier has taken the value, and will
@@ -21,7 +21,9 @@ write it."""
 
 SUPERSEDED: Final = "superseded"
 DELETED: Final = "deleted"
+QUOTA: Final = "quota"
 
+_STORED: Final = WriteOutcome(PutStatus.STORED)
 _PENDING: Final = WriteOutcome(PutStatus.PENDING)
 
 
@@ -31,6 +33,7 @@ class Put:
     Attributes:
         entry: The value.
         in_l1: Whether L1 can take the value; else its memory is of the overflow.
+        l1: What L1 says.
         ttl_s: Time to live, or None.
         writers: Those of the tiers at the time of the put.
         outcomes: One for each tier, by name.
@@ -44,6 +47,7 @@ class Put:
         "_decided",
         "entry",
         "in_l1",
+        "l1",
         "leaving_bytes",
         "outcomes",
         "overtaken",
@@ -61,6 +65,7 @@ class Put:
         self.entry: Entry = entry
         self.writers: Sequence[TierWriter] = tuple(writers)
         self.in_l1: bool = isinstance(entry.place, int)
+        self.l1: WriteOutcome = _STORED
         self.ttl_s: float | None = ttl_s
         self.outcomes: dict[str, WriteOutcome] = {writer.tier.name: _PENDING for writer in writers}
         self.leaving_bytes: int = 0

@@ -25,6 +25,7 @@ _SUBMIT_BYTES: Final = 16 * MiB
 
 _STORED: Final = WriteOutcome(PutStatus.STORED)
 _IN_OVERFLOW: Final = WriteOutcome(PutStatus.SKIPPED, "no_memory")
+_OVER_QUOTA: Final = WriteOutcome(PutStatus.REJECTED, "quota")
 _NOT_TRIED: Final = WriteOutcome(PutStatus.SKIPPED, "no_memory")
 
 
@@ -86,14 +87,14 @@ class Puts:
         if entry is None:
             entry = await l1.reserve_soon(name, source.nbytes)
             if entry is None:
-                return self._outcome(l1.why_no_memory(source.nbytes))
+                return self._outcome(l1.why_not(name, source.nbytes))
         try:
             await self._pacer.copy(l1.arena.fresh(entry), source)
-            admitted = self._admit(entry, expires_ms)
+            outcome = self._admit(entry, expires_ms)
             self._inflight.outdate(name)
         finally:
             l1.arena.drop(entry)
-        return PutOutcomes(admitted, {l1.name: _STORED if admitted else _IN_OVERFLOW})
+        return PutOutcomes(outcome is _STORED, {l1.name: outcome})
 
     async def put_many(self, values: Sequence[NewValue]) -> list[PutOutcomes]:
         """Store values, the last first; one outcome a value, in the order given.
@@ -117,7 +118,7 @@ class Puts:
                     if entry is None:
                         entry = await self._l1.reserve_soon(value.name, nbytes)
                     if entry is None:
-                        puts.append(self._l1.why_no_memory(nbytes))
+                        puts.append(self._l1.why_not(value.name, nbytes))
                         continue
                     put = self._writes.put(entry, value.ttl_s)
                     ready.append(put)
@@ -169,20 +170,22 @@ class Puts:
     def _commit(self, put: Put, expires_ms: int, barred: ExitStack) -> None:
         """Make a filled entry the value of its name."""
         entry = put.entry
-        put.in_l1 = self._admit(entry, expires_ms)
+        put.l1 = self._admit(entry, expires_ms)
+        put.in_l1 = put.l1 is _STORED
         self._writes.commit(put)
         if not put.in_l1:
             barred.enter_context(self._inflight.changing((entry.name,)))
         self._inflight.outdate(entry.name)
 
-    def _admit(self, entry: Entry, expires_ms: int) -> bool:
-        """Number a filled entry and make it resident, or say that the overflow cannot."""
+    def _admit(self, entry: Entry, expires_ms: int) -> WriteOutcome:
+        """Number a filled entry and make it resident, or say why it cannot be."""
         entry.generation = self._generations.draw()
         entry.expires_ms = expires_ms
         if self._l1.admit(entry):
-            return True
+            return _STORED
+        over_quota = self._l1.why_not(entry.name, entry.nbytes) == "quota"
         self._l1.discard(entry.name, "replaced")  # what L1 has is older
-        return False
+        return _OVER_QUOTA if over_quota else _IN_OVERFLOW
 
     async def _submit(self, ready: list[Put]) -> None:
         """Hand puts to the writers, who use the entries from now on, and empty the list."""
@@ -196,5 +199,4 @@ class Puts:
             not_tried = {writer.tier.name: _NOT_TRIED for writer in self._writes.writers}
             no_memory = WriteOutcome(PutStatus.REJECTED, put)
             return PutOutcomes(ok=False, tiers={self._l1.name: no_memory, **not_tried})
-        in_l1 = _STORED if put.in_l1 else _IN_OVERFLOW
-        return PutOutcomes(put.met, {self._l1.name: in_l1, **put.outcomes})
+        return PutOutcomes(put.met, {self._l1.name: put.l1, **put.outcomes})

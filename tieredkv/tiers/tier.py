@@ -29,6 +29,7 @@ from tieredkv.results import (
     StatOutcome,
     WriteOutcome,
 )
+from tieredkv.tiers.capacity import Account
 from tieredkv.tiers.health import Health
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Tier:
         health: Whether it is asked at all.
         fences: Which of its values are too old.
         absences: What it need not be asked for again at once.
+        account: What it holds for each tenant, and may hold.
         risen: Names that it has answered with once; where a second hit decides.
         is_draining: Whether it is about to be removed: it is not read, and takes no new values.
     """
@@ -86,6 +88,7 @@ class Tier:
         self.fences: Fences = fences
         self.absences: Absences = absences
         self._writes = 0  # begun and ended
+        self.account: Account = Account()
         self.risen: OrderedDict[str, None] = OrderedDict()
         self.is_draining: bool = False
         self._is_open = False
@@ -205,6 +208,7 @@ class Tier:
             probes=self.health.probes,
             pending_writes=pending_writes,
             pending_bytes=pending_bytes,
+            usage_bytes=self.account.usage_bytes.copy(),
         )
 
     async def status(self) -> dict[str, Any]:
@@ -315,6 +319,7 @@ class Tier:
                 nbytes = sum(request.nbytes for request, o in pairs if o.status is status)
             self.counts.count(operation, status, nbytes, times=times)
             self.counts.time(operation, status, duration_s, times)
+        self.account.note(operation, requests, outcomes)
         self._judge(operation, outcomes, answered=error is None)
         return outcomes
 

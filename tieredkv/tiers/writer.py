@@ -10,7 +10,7 @@ import anyio
 from tieredkv.config import MiB
 from tieredkv.errors import StoreClosedError
 from tieredkv.results import DeleteOutcome, DeleteStatus, GetStatus, PutStatus, WriteOutcome
-from tieredkv.tiers.put import DELETED, SUPERSEDED, Put
+from tieredkv.tiers.put import DELETED, QUOTA, SUPERSEDED, Put
 
 if TYPE_CHECKING:
     from tieredkv.tiers.tier import Tier
@@ -96,6 +96,7 @@ class TierWriter:
         """Become a user of the put's entry, until its outcome is final."""
         put.entry.users += 1
         self.pending_bytes += put.entry.nbytes
+        self.tier.account.expect(put.entry.name, self._writes.stored_bytes(put))
 
     def start(self, puts: Iterable[Put]) -> None:
         """Start accepted writes; one whose key is busy waits, and supersedes one that waits."""
@@ -197,9 +198,10 @@ class TierWriter:
         self._writes.wake()
 
     def refuse(self, put: Put, reason: str) -> None:
-        """Take a put that this tier is not to have: it ends there as SKIPPED."""
+        """Take a put that this tier is not to have: it ends there, as SKIPPED or REJECTED."""
         self.tier.counts.count("write", reason)
-        self._settle(put, WriteOutcome(PutStatus.SKIPPED, reason))
+        status = PutStatus.REJECTED if reason == QUOTA else PutStatus.SKIPPED
+        self._settle(put, WriteOutcome(status, reason))
 
     def _settle(self, put: Put, outcome: WriteOutcome) -> None:
         """Give a put its final outcome, and keep what it has not replaced from readers."""
@@ -227,6 +229,7 @@ class TierWriter:
         self._note_failure(put.entry.name, outcome)
         self._writes.settle(put)
         self.pending_bytes -= put.entry.nbytes
+        self.tier.account.expect(put.entry.name, -self._writes.stored_bytes(put))
         self._writes.arena.drop(put.entry)
         self._writes.wake()
 

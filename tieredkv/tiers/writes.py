@@ -20,7 +20,7 @@ import anyio
 from tieredkv.config import WriteBack
 from tieredkv.frames import now_ms
 from tieredkv.results import FlushReport
-from tieredkv.tiers.put import DELETED, SUPERSEDED, Acknowledge, Put
+from tieredkv.tiers.put import DELETED, QUOTA, SUPERSEDED, Acknowledge, Put
 from tieredkv.tiers.writeback import BackWriter
 from tieredkv.tiers.writer import TierWriter
 
@@ -213,7 +213,12 @@ class Writes:
         native = writer.tier.backend.capabilities.native_ttl
         if put.ttl_s is not None and not self.framing.framed and not native:
             return "ttl_unsupported"  # a bare value cannot say when it expires
-        return None
+        over = writer.tier.account.is_over(put.entry.name, self.stored_bytes(put))
+        return QUOTA if over else None
+
+    def stored_bytes(self, put: Put) -> int:
+        """Return the bytes that a value takes in a tier."""
+        return put.entry.nbytes + self.framing.room_bytes
 
     def has_room(self, writer: TierWriter, put: Put) -> bool:
         """Say whether a value fits into a tier's share of the pending bytes, or is the only one."""
