@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 import tieredkv
+from tieredkv.cli.bench import bench
 from tieredkv.cli.config import config
 from tieredkv.cli.demo import demo
 from tieredkv.cli.doctor import doctor
@@ -35,7 +36,7 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (config, copy, demo, doctor, get, ls, put, rm, stat, verify):
+for command in (bench, config, copy, demo, doctor, get, ls, put, rm, stat, verify):
     group.add_command(command)
 
 

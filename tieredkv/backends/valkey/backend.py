@@ -22,7 +22,7 @@ from tieredkv.backends.valkey.options import (
     connection_settings,
 )
 from tieredkv.backends.valkey.transfers import Transfers
-from tieredkv.clients.glide import ClientError, Kind, OwnedClient, Topology
+from tieredkv.clients.glide import ClientError, ClientSettings, Kind, OwnedClient, Topology
 from tieredkv.config import TLS, MiB, Promotion, Size, WriteOn, parse_size, seconds, whole
 from tieredkv.errors import (
     ConfigError,
@@ -148,6 +148,11 @@ class ValkeyBackend(Transfers):
         self._troubles: dict[
             str, tuple[Kind, str]
         ] = {}  # operation → why it failed last, until it succeeds
+
+    @property
+    def client_settings(self) -> ClientSettings:
+        """How its clients connect; with secrets."""
+        return self._settings
 
     def __repr__(self) -> str:
         nodes = ", ".join(map(str, self._settings.nodes))
