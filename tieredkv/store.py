@@ -681,10 +681,11 @@ class TieredStore:
         """Return what works and what does not, ready for JSON; for monitoring.
 
         Returns:
-            ``"is_healthy"``; ``"l1"``: the figures of `L1Stats`; ``"tiers"``: for each its
-            ``"is_healthy"``, ``"reason"`` in words (by its last call and by what the backend says),
-            ``"details"`` and what is pending; ``"pins"``: owner, number of keys and age of each
-            look-up that holds some. A tier that does not say is reported after its deadline.
+            ``"is_healthy"``; ``"l1"``: the figures of `L1Stats`, of tenants their number;
+            ``"tiers"``: for each its ``"is_healthy"``, ``"reason"`` in words (by its last call and
+            by what the backend says), ``"details"`` and what is pending; ``"pins"``: owner, keys,
+            bytes kept in L1 and age of each look-up that holds some. A tier that does not say is
+            reported after its deadline.
         """
         return await self._parts().status()
 

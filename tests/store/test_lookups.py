@@ -92,6 +92,8 @@ async def test_look_ups_leave_half_of_l1_to_others(store: TieredStore) -> None:
     await store.put_many([(key, bytes(500 * KiB)) for key in keys])
     async with store.lookup(keys) as found:
         assert found.prefix_length == 6
+        (pin,) = (await store.status())["pins"]
+        assert (pin["keys"], pin["kept_bytes"]) == (6, 4 * 500 * KiB)
         for n in range(20):
             result = await store.put(f"other-{n}", bytes(500 * KiB))
             assert str(result.tiers["l1"].status) == "stored"

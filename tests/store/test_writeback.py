@@ -248,6 +248,27 @@ async def test_a_late_try_does_not_bring_an_old_value_back(
     assert await back.get_bytes("key") != b"old"
 
 
+async def test_readers_of_a_value_whose_write_hangs_get_it_at_once(
+    back: TieredStore, faulty: FaultyBackend
+) -> None:
+    faulty.inject(Fault("write", "hang"))
+    await back.put("key", b"bytes")
+    await faulty.until_held()
+    inside(back).l1.clear()
+    values: list[bytes | None] = []
+
+    async def read() -> None:
+        values.append(await back.get_bytes("key"))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(read)
+    assert values == [b"bytes"] * 20
+    assert faulty.num_held == 1
+    report = await back.aclose(timeout_s=0.01)
+    assert report.pending == {"memory": ("key",)}
+
+
 async def test_a_value_that_l1_cannot_take_is_written_through(tmp_path: Path) -> None:
     disk = StoppableDisk(tmp_path)
     policy = WriteBack(linger_s=3600)

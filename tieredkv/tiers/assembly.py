@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -306,7 +305,7 @@ class Assembly:
             }
             for writer, answer in zip(writers, answers, strict=True)
         }
-        stats, now = self.stats(), time.monotonic()
+        stats = self.stats()
         l1 = attrs.asdict(stats.l1)
         l1["num_tenants"] = len(l1.pop("usage_bytes"))  # there may be ten thousand
         l1["residence"] = {
@@ -318,15 +317,7 @@ class Assembly:
             "l1": {**l1, "blocks_held_by_views": stats.blocks_held_by_views},
             "tiers": tiers,
             "loads_in_flight": stats.loads_in_flight,
-            "pins": [
-                {
-                    "owner": pin.owner,
-                    "keys": len(pin.names),
-                    "age_s": now - pin.since,
-                    "lapses_in_s": pin.until - now,
-                }
-                for pin in self.pins
-            ],
+            "pins": [pin.status() for pin in self.pins],
         }
 
     def stats(self) -> StoreStats:

@@ -48,6 +48,17 @@ class Pin:
         self.names: set[str] = set()
         self.entries: list[Entry] = []
 
+    def status(self) -> dict[str, object]:
+        """Return who holds how much, and for how long, ready for JSON."""
+        now = time.monotonic()
+        return {
+            "owner": self.owner,
+            "keys": len(self.names),
+            "kept_bytes": sum(entry.nbytes for entry in self.entries),
+            "age_s": now - self.since,
+            "lapses_in_s": self.until - now,
+        }
+
 
 class Pins:
     """The pins of one store, and the deletes that keep new ones away."""
