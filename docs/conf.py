@@ -38,6 +38,7 @@ nitpick_ignore += [  # parts of a signature that nobody uses by name
     ("py:attr", "tieredkv.keys._All.ALL"),
     ("py:class", "tieredkv.backends.disk.volume.Volume"),
     ("py:class", "tieredkv.backends.valkey.transfers.Transfers"),
+    ("py:class", "tieredkv.clients.glide.settings.ClientSettings"),
 ]
 nitpick_ignore_regex = [
     (r"py:.*", rf"{re.escape(root)}\..*") for root in (*sorted(sys.stdlib_module_names), *FOREIGN)
