@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -179,3 +180,32 @@ def test_without_a_configuration_it_says_how_to_give_one(
         "",
         "tieredkv ls: no configuration: give --config FILE or set TIEREDKV_CONFIG\n",
     )
+
+
+def test_an_output_that_cannot_be_written_is_one_line_and_leaves_nothing(
+    tieredkv: Run, value: str, tmp_path: Path
+) -> None:
+    tieredkv("put", "key", value)
+    before = set(tmp_path.iterdir())
+    output = tmp_path / "fast"
+    assert tieredkv("get", "key", "-o", str(output)) == (
+        1,
+        "",
+        f"tieredkv: {output}: Is a directory\n",
+    )
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_reader_that_goes_away_is_no_traceback(
+    value: str, python: tuple[str, ...], environment: dict[str, str], configured: Path
+) -> None:
+    command = [*python, "-m", "tieredkv"]
+    environment |= {"TIEREDKV_CONFIG": str(configured)}
+    subprocess.run([*command, "put", "key", value], env=environment, check=True)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*command, "ls"], env=environment, stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import click
@@ -43,7 +45,8 @@ for command in (bench, config, copy, demo, doctor, get, ls, put, rm, stat, verif
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; see `tieredkv.cli.main`."""
     try:
-        status = group.main(arguments, prog_name="tieredkv", standalone_mode=False)
+        with _warnings_on_stderr():
+            status = group.main(arguments, prog_name="tieredkv", standalone_mode=False)
     except click.Abort:  # Ctrl-C where the command does not handle it itself
         return INTERRUPTED
     except click.ClickException as error:
@@ -54,6 +57,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _complain("tieredkv", str(error))
         return USAGE_MISTAKE if isinstance(error, ConfigError | MissingDependencyError) else 1
     return int(status or 0)
+
+
+@contextmanager
+def _warnings_on_stderr() -> Iterator[None]:
+    """Print what the library warns of, as Python does where nobody has set logging up."""
+    logger, handler = logging.getLogger("tieredkv"), logging.lastResort
+    if handler is not None:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        if handler is not None:
+            logger.removeHandler(handler)
 
 
 def _complain(command: str, message: str) -> None:

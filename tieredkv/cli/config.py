@@ -47,19 +47,19 @@ def config(file: Path, *, explain: bool, as_json: bool) -> None:
 
 @contextmanager
 def heard() -> Iterator[list[str]]:
-    """Collect what backends warn of while they are made, or opened."""
+    """Collect what backends warn of while they are made, or opened, instead of printing it."""
     messages: list[str] = []
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             messages.append(record.getMessage())
 
-    logger, handler = logging.getLogger("tieredkv"), Collector(logging.WARNING)
-    logger.addHandler(handler)
+    logger = logging.getLogger("tieredkv")
+    others, logger.handlers = logger.handlers, [Collector(logging.WARNING)]
     try:
         yield messages
     finally:
-        logger.removeHandler(handler)
+        logger.handlers = others
 
 
 def _as_json(

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import click
@@ -28,8 +28,6 @@ from tieredkv.config import seconds
 from tieredkv.results import DeleteStatus, GetStatus, PutStatus
 
 __all__ = ["get", "ls", "put", "rm", "stat"]
-
-_NAMES: Final = "A key is given as its wire name, as `ls` prints it."
 
 
 @click.command(epilog="Exit status: 0 done, 1 a tier failed, 2 usage mistake, 130 Ctrl-C.")
