@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, get_args
@@ -422,8 +422,10 @@ class TieredStore:
 
     async def keys(
         self, tier: str, *, prefix: str = "", tenant: Tenant = ALL
-    ) -> AsyncIterator[Key]:
+    ) -> AsyncGenerator[Key, None]:
         """Iterate over the keys of one tier, in no order.
+
+        Who leaves the iteration early closes it: ``async with contextlib.aclosing(...)``.
 
         Args:
             tier: ``"l1"``, or the name of a backend that can list.
@@ -436,8 +438,9 @@ class TieredStore:
         """
         parts = self._parts()
         self._require_listable(parts, tier)
-        async for key in parts.lookups.keys(tier, prefix, tenant):
-            yield key
+        async with aclosing(parts.lookups.keys(tier, prefix, tenant)) as keys:
+            async for key in keys:
+                yield key
 
     # -- writing ---------------------------------------------------------------------------------
 

@@ -101,6 +101,46 @@ class Detached:
             await done.wait()
         return [results[place] for place in range(len(calls))]
 
+    async def to_its_end(self, call: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
+        """Return what a call returns; a caller that is cancelled is so only when it has ended.
+
+        No cancel scope keeps `asyncio.Task.cancel` away, which is what `asyncio.timeout` does.
+
+        Raises:
+            Exception: Whatever the call raises.
+        """
+        results: list[ResultT] = []
+        failure: BaseException | None = None
+        done = anyio.Event()
+
+        async def run(_: object) -> None:
+            nonlocal failure
+            try:
+                results.append(await call())
+            except Exception as error:  # noqa: BLE001 - handed to the caller
+                failure = error
+            except BaseException as error:  # only the end of the event loop gets here
+                failure = error
+                raise
+            finally:
+                done.set()
+
+        self.spawn(run, None)
+        cancelled: asyncio.CancelledError | None = None
+        while not done.is_set():
+            try:
+                with anyio.CancelScope(shield=True):
+                    await done.wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+        failure = cancelled or failure
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure, cancelled  # else they and this frame would keep each other
+        return results[0]
+
 
 async def _logged(function: Callable[[ArgT], Coroutine[Any, Any, None]], argument: ArgT) -> None:
     try:

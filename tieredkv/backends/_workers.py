@@ -245,6 +245,7 @@ class Workers(Generic[ClientT]):
         self._limiter = anyio.CapacityLimiter(self.num_workers)
         self._detached = Detached()
         self._idle = anyio.Event()
+        self._close_error: Exception | None = None
         self._clients = self._new_clients()
         self._closing = False
 
@@ -310,7 +311,10 @@ class Workers(Generic[ClientT]):
             raise batch.error
 
     async def aclose(self) -> None:
-        """Refuse new jobs, drop the queued ones, close the clients, wait for the running hops."""
+        """Refuse new jobs, drop the queued ones, close the clients, wait for the running hops.
+
+        A caller that is cancelled leaves all that to run its course; a second call waits for it.
+        """
         if self._token is None:
             return
         require_loop(self._token, self._owner)
@@ -321,11 +325,23 @@ class Workers(Generic[ClientT]):
                     batch.jobs.clear()
                     batch.error = StoreClosedError(f"{self._owner} was closed")
                 batch.end_hop()
-            if self._running == 0:
-                self._idle.set()
             if idle := self._clients.retire():  # then fewer than num_workers hops run: no waiting
-                await to_thread.run_sync(self._clients.close_all, idle, limiter=self._limiter)
+                self._running += 1
+                self._detached.spawn(self._close_idle, idle)
+            elif self._running == 0:
+                self._idle.set()
         await self._idle.wait()
+        if self._close_error is not None:
+            raise self._close_error
+
+    async def _close_idle(self, idle: list[_Holder[ClientT]]) -> None:
+        queues = self._queues
+        try:
+            await to_thread.run_sync(self._clients.close_all, idle, limiter=self._limiter)
+        except Exception as error:  # noqa: BLE001 - handed to those who close
+            self._close_error = error.with_traceback(None)
+        finally:
+            self._end_hop(queues)
 
     async def _pump(self, batch: _Batch[ClientT] | None) -> None:
         """Run hops until the queue is empty; a detached task."""
@@ -351,10 +367,13 @@ class Workers(Generic[ClientT]):
                         batch.end_hop()
                 batch = self._next()
         finally:
-            if self._queues is queues:  # else opened on another loop since
-                self._running -= 1
-                if self._closing and self._running == 0:
-                    self._idle.set()
+            self._end_hop(queues)
+
+    def _end_hop(self, queues: tuple[deque[_Batch[ClientT]], ...]) -> None:
+        if self._queues is queues:  # else opened on another loop since
+            self._running -= 1
+            if self._closing and self._running == 0:
+                self._idle.set()
 
     def _next(self) -> _Batch[ClientT] | None:
         """Take the most urgent batch that waits for a hop, or one that was overtaken too often."""

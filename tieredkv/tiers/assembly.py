@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -128,9 +129,7 @@ class Assembly:
                 await tier.open()
                 opened.append(tier)
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                for tier in reversed(opened):
-                    await tier.aclose()
+            await self._detached.to_its_end(partial(_close_in_turn, opened[::-1]))
             raise
         self.telemetry.offer(self.figures)
 
@@ -205,7 +204,8 @@ class Assembly:
         Raises:
             TierError: The tier could not be listed to the end; nothing was removed.
         """
-        names = [name async for name in self.lookups.names(tier, "", tenant)]
+        async with aclosing(self.lookups.names(tier, "", tenant)) as listing:
+            names = [name async for name in listing]
         if dry_run:
             return len(names)
         if tier == self.l1.name:
@@ -260,30 +260,32 @@ class Assembly:
 
     async def aclose(self, timeout_s: float) -> FlushReport:
         """Wait for the pending writes, close the backends, drop L1's index. Never cancelled."""
-        with anyio.CancelScope(shield=True):
-            report = await self.flush(timeout_s)
-            for tier, names in report.pending.items():
-                shown, where = some_of(names), {"tier": tier, "operation": "write"}
-                _log.warning(
-                    "closed with %d writes to %s unfinished: %s",
-                    len(names),
-                    tier,
-                    shown,
-                    extra={**where, "outcome": "pending"},
-                )
-            for tier, failed in report.failed.items():
-                shown, where = some_of(tuple(failed)), {"tier": tier, "operation": "write"}
-                _log.warning(
-                    "%s has not stored %d values: %s",
-                    tier,
-                    len(failed),
-                    shown,
-                    extra={**where, "outcome": "failed"},
-                )
-            self._writes.abandon()
-            await self._close(self.tiers, timeout_s)
-            self.l1.clear()
-            self.telemetry.close()
+        return await self._detached.to_its_end(partial(self._end, timeout_s))
+
+    async def _end(self, timeout_s: float) -> FlushReport:
+        report = await self.flush(timeout_s)
+        for tier, names in report.pending.items():
+            shown, where = some_of(names), {"tier": tier, "operation": "write"}
+            _log.warning(
+                "closed with %d writes to %s unfinished: %s",
+                len(names),
+                tier,
+                shown,
+                extra={**where, "outcome": "pending"},
+            )
+        for tier, failed in report.failed.items():
+            shown, where = some_of(tuple(failed)), {"tier": tier, "operation": "write"}
+            _log.warning(
+                "%s has not stored %d values: %s",
+                tier,
+                len(failed),
+                shown,
+                extra={**where, "outcome": "failed"},
+            )
+        self._writes.abandon()
+        await self._close(self.tiers, timeout_s)
+        self.l1.clear()
+        self.telemetry.close()
         return report
 
     async def _close(self, tiers: Iterable[Tier], timeout_s: float) -> None:
@@ -390,3 +392,8 @@ class Assembly:
                 await writer.delete_many(names)
 
         self._detached.spawn(drop, (name,))
+
+
+async def _close_in_turn(tiers: Iterable[Tier]) -> None:
+    for tier in tiers:
+        await tier.aclose()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from tieredkv.errors import KeyFormatError, TierUnavailableError
@@ -74,25 +75,28 @@ class Lookups:
                     settled.add(name)
         return [results[name] for name in names]
 
-    async def keys(self, tier: str, prefix: str, tenant: Tenant) -> AsyncIterator[Key]:
+    async def keys(self, tier: str, prefix: str, tenant: Tenant) -> AsyncGenerator[Key, None]:
         """Iterate over the keys of one tier; names there that are not ours are passed over."""
-        async for name in self.names(tier, prefix, tenant):
-            yield key_of(name)
+        async with aclosing(self.names(tier, prefix, tenant)) as names:
+            async for name in names:
+                yield key_of(name)
 
-    async def names(self, tier: str, prefix: str, tenant: Tenant) -> AsyncIterator[str]:
+    async def names(self, tier: str, prefix: str, tenant: Tenant) -> AsyncGenerator[str, None]:
         """Iterate over the wire names of one tier that are ours."""
         if tier == self._l1.name:
             for name in self._l1.names():
                 if name.startswith(prefix) and tenant in (ALL, tenant_of(name)):
                     yield name
             return
-        async for stored in next(t for t in self._tiers if t.name == tier).list_names(prefix):
-            try:
-                key_of(stored.name)
-            except KeyFormatError:
-                continue
-            if tenant in (ALL, tenant_of(stored.name)):
-                yield stored.name
+        asked = next(t for t in self._tiers if t.name == tier)
+        async with aclosing(asked.list_names(prefix)) as listing:
+            async for stored in listing:
+                try:
+                    key_of(stored.name)
+                except KeyFormatError:
+                    continue
+                if tenant in (ALL, tenant_of(stored.name)):
+                    yield stored.name
 
     def _held(self, tier: Tier, name: str) -> GetStatus:
         """Return what it means that a tier has something under a name."""

@@ -111,11 +111,13 @@ class Puts:
             try:
                 for value in reversed(values) if backwards else values:
                     nbytes = value.source.nbytes
-                    entry = self._l1.reserve(value.name, nbytes, waits=True)
-                    if entry is None or ready_bytes >= _SUBMIT_BYTES:
+                    if ready_bytes >= _SUBMIT_BYTES:
                         await self._submit(ready)
                         ready_bytes = 0
+                    entry = self._l1.reserve(value.name, nbytes, waits=True)
                     if entry is None:
+                        await self._submit(ready)
+                        ready_bytes = 0
                         entry = await self._l1.reserve_soon(value.name, nbytes)
                     if entry is None:
                         puts.append(self._l1.why_not(value.name, nbytes))

@@ -6,7 +6,8 @@ import logging
 import time
 import uuid
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
@@ -91,6 +92,7 @@ class Tier:
         self.account: Account = Account()
         self.risen: OrderedDict[str, None] = OrderedDict()
         self.is_draining: bool = False
+        self._detached = detached
         self._is_open = False
         self._telemetry = telemetry
         self._raised = Rarely(_log)
@@ -184,7 +186,7 @@ class Tier:
             not_asked=lambda error: DeleteOutcome(DeleteStatus.FAILED, error),
         )
 
-    async def list_names(self, prefix: str) -> AsyncIterator[StoredName]:
+    async def list_names(self, prefix: str) -> AsyncGenerator[StoredName, None]:
         """See `Backend.list_names`.
 
         Raises:
@@ -192,8 +194,13 @@ class Tier:
         """
         if not self._is_open:
             raise self._not_asked("list")
-        async for stored in self.backend.list_names(prefix):
-            yield stored
+        listing = self.backend.list_names(prefix)
+        try:
+            async for stored in listing:
+                yield stored
+        finally:
+            if isinstance(listing, AsyncGenerator):
+                await listing.aclose()
 
     def stats(self, *, pending_writes: int, pending_bytes: int) -> TierStats:
         """Return its figures as they stand, with those of its writer; in any thread."""
@@ -334,10 +341,12 @@ class Tier:
         """Call the backend; return what it answered, and why it did not."""
         error: TieredKVError | None = None
         outcomes: list[OutcomeT] = []
-        deadline_s = float("inf") if shielded else self.backend.deadline_s
-        with anyio.move_on_after(deadline_s, shield=shielded) as scope:
+        with anyio.move_on_after(float("inf") if shielded else self.backend.deadline_s) as scope:
             try:
-                outcomes = await call(requests)
+                if shielded:
+                    outcomes = await self._detached.to_its_end(partial(call, requests))
+                else:
+                    outcomes = await call(requests)
             except (StoreClosedError, WrongLoopError):
                 raise
             except Exception as raised:  # noqa: BLE001 - a third party's backend
