@@ -107,13 +107,13 @@ def bench(
 async def _l1(payloads: Sequence[bytes], rounds: int) -> list[Row]:
     """Compare puts, and reads into the caller's memory, with copies to and from memory."""
     items = [(f"bench-{number}", payload) for number, payload in enumerate(payloads)]
-    block = memoryview(bytearray(max(map(len, payloads))))
-    outs = [(name, block[: len(payload)]) for name, payload in items]
+    blocks = [memoryview(bytearray(len(payload))) for payload in payloads]
+    outs = [(name, block) for (name, _), block in zip(items, blocks, strict=True)]
     capacity = 2 * sum(len(payload) + MiB for payload in payloads)
 
     def copy() -> None:
-        for payload in payloads:
-            block[: len(payload)] = payload
+        for payload, block in zip(payloads, blocks, strict=True):
+            block[:] = payload
 
     async with TieredStore(capacity) as store:
 
@@ -168,10 +168,10 @@ async def _tier(
     nbytes = sum(map(len, payloads))
     async with open_tiers([backend], is_framed=is_framed):
         try:
-            with _bare(backend, names) as bare:
+            with _bare(backend, names, payloads) as bare:
                 await write()
-                put = None if bare is None else partial(bare.write, payloads)
-                get = None if bare is None else partial(bare.read, [len(p) for p in payloads])
+                put = None if bare is None else bare.write
+                get = None if bare is None else bare.read
                 return [
                     await _paired(
                         backend.name, "write", nbytes, rounds=rounds, ours=write, bare=put
@@ -220,53 +220,59 @@ async def _paired(
 
 
 class _Bare(ABC):
-    """A loop over a client in this thread, into memory that is there."""
+    """A loop over a client in this thread, into as much memory as the tier reads into."""
+
+    def __init__(self, payloads: Sequence[bytes]) -> None:
+        self._payloads = payloads
+        self._blocks = [memoryview(bytearray(len(payload))) for payload in payloads]
 
     @abstractmethod
-    def write(self, payloads: Sequence[bytes]) -> None: ...
+    def write(self) -> None: ...
 
     @abstractmethod
-    def read(self, sizes: Sequence[int]) -> None: ...
+    def read(self) -> None: ...
 
 
 class _BareFiles(_Bare):
-    def __init__(self, directory: Path, names: Sequence[str]) -> None:
+    def __init__(self, directory: Path, names: Sequence[str], payloads: Sequence[bytes]) -> None:
+        super().__init__(payloads)
         self._paths = [directory / name for name in names]
-        self._block = bytearray()
 
-    def write(self, payloads: Sequence[bytes]) -> None:
-        for path, payload in zip(self._paths, payloads, strict=True):
+    def write(self) -> None:
+        for path, payload in zip(self._paths, self._payloads, strict=True):
             with path.open("wb", buffering=0) as file:
                 file.write(payload)
 
-    def read(self, sizes: Sequence[int]) -> None:
-        self._block = self._block or bytearray(max(sizes))
-        for path, nbytes in zip(self._paths, sizes, strict=True):
+    def read(self) -> None:
+        for path, block in zip(self._paths, self._blocks, strict=True):
             with path.open("rb", buffering=0) as file:
-                file.readinto(memoryview(self._block)[:nbytes])
+                file.readinto(block)
 
 
 class _BareClient(_Bare):
-    def __init__(self, client: OwnedClient, keys: Sequence[bytes]) -> None:
+    def __init__(
+        self, client: OwnedClient, keys: Sequence[bytes], payloads: Sequence[bytes]
+    ) -> None:
+        super().__init__(payloads)
         self._client = client
         self._keys = keys
-        self._block = bytearray()
 
-    def write(self, payloads: Sequence[bytes]) -> None:
-        for key, payload in zip(self._keys, payloads, strict=True):
+    def write(self) -> None:
+        for key, payload in zip(self._keys, self._payloads, strict=True):
             self._client.set(key, memoryview(payload), None)
 
-    def read(self, sizes: Sequence[int]) -> None:
-        self._block = self._block or bytearray(max(sizes))
-        for key, nbytes in zip(self._keys, sizes, strict=True):
-            self._client.get_into(key, memoryview(self._block)[:nbytes])
+    def read(self) -> None:
+        for key, block in zip(self._keys, self._blocks, strict=True):
+            self._client.get_into(key, block)
 
 
-def _bare(backend: Backend, names: Sequence[str]) -> AbstractContextManager[_Bare | None]:
+def _bare(
+    backend: Backend, names: Sequence[str], payloads: Sequence[bytes]
+) -> AbstractContextManager[_Bare | None]:
     if isinstance(backend, DiskBackend):
-        return _bare_files(backend.path, names)
+        return _bare_files(backend.path, names, payloads)
     if isinstance(backend, ValkeyBackend):
-        return _bare_client(backend, names)
+        return _bare_client(backend, names, payloads)
     return _nothing()
 
 
@@ -276,7 +282,9 @@ def _nothing() -> Iterator[None]:
 
 
 @contextmanager
-def _bare_files(path: Path, names: Sequence[str]) -> Iterator[_Bare | None]:
+def _bare_files(
+    path: Path, names: Sequence[str], payloads: Sequence[bytes]
+) -> Iterator[_Bare | None]:
     try:
         directory = tempfile.TemporaryDirectory(dir=path.parent, prefix=".tieredkv-bench-")
     except OSError:  # no right to write beside the tier: it is measured alone
@@ -284,19 +292,21 @@ def _bare_files(path: Path, names: Sequence[str]) -> Iterator[_Bare | None]:
         return
     with directory as place:
         try:
-            yield _BareFiles(Path(place), names)
+            yield _BareFiles(Path(place), names, payloads)
         except OSError as error:
             raise TierError("disk", "bare loop", str(error)) from None
 
 
 @contextmanager
-def _bare_client(backend: ValkeyBackend, names: Sequence[str]) -> Iterator[_Bare]:
+def _bare_client(
+    backend: ValkeyBackend, names: Sequence[str], payloads: Sequence[bytes]
+) -> Iterator[_Bare]:
     head = f"{backend.key_prefix}@" if backend.key_prefix else ""
     keys = [f"{head}{name}-bare".encode() for name in names]
     try:
         client = OwnedClient(backend.client_settings)
         try:
-            yield _BareClient(client, keys)
+            yield _BareClient(client, keys, payloads)
             client.delete(keys)
         finally:
             client.close()
