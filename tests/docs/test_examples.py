@@ -21,7 +21,8 @@ README: Final = ROOT / "README.md"
 CLUSTER: Final = DOCS / "how-to/valkey-cluster.md"
 BUCKET: Final = DOCS / "how-to/hf-cold-tier.md"
 PRIVATE_CA: Final = DOCS / "how-to/private-ca.md"  # tested where servers with TLS are
-WITH_SERVERS: Final = {CLUSTER, BUCKET, PRIVATE_CA}
+METRICS: Final = DOCS / "reference/metrics.md"  # tested in a process of its own
+ELSEWHERE: Final = {CLUSTER, BUCKET, PRIVATE_CA, METRICS}
 
 # What a page takes for granted, and what stands for its places and sizes.
 GIVEN: Final[Mapping[Path, dict[str, Any]]] = {
@@ -34,7 +35,7 @@ PLACES: Final[Mapping[Path, dict[str, str]]] = {
 PAGES: Final = [
     page
     for page in [README, *sorted(DOCS.rglob("*.md"))]
-    if page not in WITH_SERVERS and examples(page.read_text())
+    if page not in ELSEWHERE and examples(page.read_text())
 ]
 
 
