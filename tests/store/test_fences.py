@@ -39,12 +39,12 @@ def tier() -> FaultyBackend:
 class TestBook:
     def test_without_a_fence_any_generation_will_do(self) -> None:
         assert Fences().floor("a") == 0
-        assert Fences().holds("a") is None
+        assert Fences().holds("a", 100) is None
 
     def test_an_unanswered_put_keeps_what_is_older_away(self) -> None:
         fences = Fences()
         fences.unknown("a", 7, UNKNOWN)
-        assert (fences.floor("a"), fences.holds("a"), fences.floor("b")) == (7, UNKNOWN, 0)
+        assert (fences.floor("a"), fences.holds("a", 100), fences.floor("b")) == (7, UNKNOWN, 0)
 
     def test_a_later_put_raises_a_standing_fence_and_does_not_prolong_it(
         self, clock: Clock
@@ -52,8 +52,9 @@ class TestBook:
         fences = Fences(10, clock=clock)
         fences.unknown("a", 7, UNKNOWN)
         clock.now += 9
-        fences.carried_out("a", 8, HIT)
-        assert (fences.floor("a"), fences.holds("a")) == (8, HIT)
+        fences.carried_out("a", 8, HIT, 100)
+        assert (fences.floor("a"), fences.holds("a", 100)) == (8, HIT)
+        assert fences.holds("a", 99) is MISS  # so this came late
         clock.now += 1
         assert (fences.floor("a"), len(fences)) == (0, 0)
 
@@ -62,7 +63,7 @@ class TestBook:
         fences.unknown("a", 8, MISS)
         fences.carried_out("a", 7, HIT)
         fences.unknown("a", 6, UNKNOWN)
-        assert (fences.floor("a"), fences.holds("a")) == (8, MISS)
+        assert (fences.floor("a"), fences.holds("a", 100)) == (8, MISS)
         fences.missed("b", 8)
         fences.carried_out("b", 7, HIT)
         assert fences.floor("b") == 8
@@ -71,15 +72,15 @@ class TestBook:
         fences = Fences(10, clock=clock)
         fences.missed("a", 7)
         clock.now += 1000
-        assert (fences.floor("a"), fences.holds("a")) == (7, MISS)
-        fences.carried_out("a", 8, HIT)
+        assert (fences.floor("a"), fences.holds("a", 100)) == (7, MISS)
+        fences.carried_out("a", 8, HIT, 100)
         assert (fences.floor("a"), len(fences)) == (0, 0)
 
     def test_a_put_that_was_never_answered_stands_on_as_one_not_taken(self, clock: Clock) -> None:
         fences = Fences(10, clock=clock)
         fences.unknown("a", 7, UNKNOWN)
         clock.now += 11
-        assert (fences.floor("a"), fences.holds("a")) == (7, MISS)
+        assert (fences.floor("a"), fences.holds("a", 100)) == (7, MISS)
 
     def test_where_values_do_not_tell_their_generation_all_fences_end(self, clock: Clock) -> None:
         fences = Fences(10, framed=False, clock=clock)
@@ -138,9 +139,10 @@ class TestStore:
             put = await store.put("a", b"old")
             assert put.tiers[tier.name].status is PutStatus.UNKNOWN
             tier.deadline_s = 5.0
-            assert (await store.put("a", b"new")).ok
+            assert (await store.put("a", b"newer")).ok
             await tier.land()
             await store.clear()
+            assert not await store.exists("a")
             assert await store.get_bytes("a") is None
             assert store.stats().tiers[tier.name].outcomes["read", "stale_rejected"] == 1
 

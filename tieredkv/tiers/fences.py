@@ -60,6 +60,7 @@ class _Fence(NamedTuple):
     generation: int
     until: float
     holds: GetStatus  # what the tier holds for the key, as far as it can be known
+    nbytes: int = 0  # with HIT, the size of that
 
 
 class Fences:
@@ -98,8 +99,10 @@ class Fences:
         """Note a put (`holds` is UNKNOWN) or delete (MISS) that may still take effect."""
         standing = self._late.pop(name, None)
         if standing is not None and standing.generation > generation:
-            generation, holds = standing.generation, standing.holds
-        self._late[name] = _Fence(generation, self._clock() + self._fence_s, holds)
+            generation, holds, nbytes = standing.generation, standing.holds, standing.nbytes
+        else:
+            nbytes = 0
+        self._late[name] = _Fence(generation, self._clock() + self._fence_s, holds, nbytes)
         if len(self._late) > self._most:
             _, oldest = self._late.popitem(last=False)
             self._drop_ended()
@@ -117,9 +120,9 @@ class Fences:
         if len(self._missed) > self._most:
             self._missed.popitem(last=False)
 
-    def carried_out(self, name: str, generation: int, holds: GetStatus) -> None:
-        """Note a put (`holds` is HIT) or delete (MISS) that the tier has acknowledged."""
-        self._raise(name, generation, holds)
+    def carried_out(self, name: str, generation: int, holds: GetStatus, nbytes: int = 0) -> None:
+        """Note an acknowledged put of so many bytes (`holds` is HIT) or delete (MISS)."""
+        self._raise(name, generation, holds, nbytes)
         standing = self._missed.get(name)
         if standing is not None and standing.generation <= generation:
             del self._missed[name]
@@ -132,21 +135,25 @@ class Fences:
         own = (fences[name].generation for fences in (self._late, self._missed) if name in fences)
         return max(self._floor, *own, 0)
 
-    def holds(self, name: str) -> GetStatus | None:
-        """Return what the tier holds under a name by what is known here; None: whatever it says.
+    def holds(self, name: str, nbytes: int) -> GetStatus | None:
+        """Return what it is worth that a tier has so many bytes; None: there is no fence.
 
-        HIT: the latest value. UNKNOWN: that, an older one or none. MISS: nothing of use.
+        HIT: the latest value, or one that came late and has its size, which only reading can tell.
+        UNKNOWN: that, or an older one. MISS: nothing of use.
         """
         self._drop_ended()
         if name in self._missed:
             return GetStatus.MISS
         late = self._late.get(name)
-        return None if late is None else late.holds
+        if late is None:
+            return None
+        is_other = late.holds is GetStatus.HIT and late.nbytes != nbytes
+        return GetStatus.MISS if is_other else late.holds
 
-    def _raise(self, name: str, generation: int, holds: GetStatus) -> None:
+    def _raise(self, name: str, generation: int, holds: GetStatus, nbytes: int = 0) -> None:
         standing = self._late.get(name)
         if standing is not None and standing.generation <= generation:
-            self._late[name] = _Fence(generation, standing.until, holds)  # keeps its place
+            self._late[name] = _Fence(generation, standing.until, holds, nbytes)  # keeps its place
 
     def _drop_ended(self) -> None:
         now = self._clock()

@@ -61,7 +61,7 @@ class Lookups:
                 status, nbytes = outcome.status, None
                 if status is GetStatus.HIT:
                     nbytes = self._framing.payload_bytes(outcome.stored_bytes)
-                    status = GetStatus.MISS if nbytes is None else self._held(tier, name)
+                    status = GetStatus.MISS if nbytes is None else self._held(tier, name, nbytes)
                 before = results[name]
                 if merge_reads((before.status, status)) is not before.status:
                     error = outcome.error
@@ -98,9 +98,9 @@ class Lookups:
                 if tenant in (ALL, tenant_of(stored.name)):
                     yield stored.name
 
-    def _held(self, tier: Tier, name: str) -> GetStatus:
+    def _held(self, tier: Tier, name: str, nbytes: int) -> GetStatus:
         """Return what it means that a tier has something under a name."""
-        held = tier.fences.holds(name)
+        held = tier.fences.holds(name, nbytes)
         if held is None:
             return GetStatus.HIT
         return held if self._framing.framed else GetStatus.MISS  # a bare value cannot be told

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
-import uuid
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from functools import partial
@@ -263,7 +263,7 @@ class Tier:
                     self._is_open = True
                     return None
                 # A name that no cache on the way has heard of.
-                (outcome,) = await self.backend.stat_many([f"tieredkv-probe-{uuid.uuid4().hex}"])
+                (outcome,) = await self.backend.stat_many([f"tieredkv-probe-{os.urandom(8).hex()}"])
             except TieredKVError as error:
                 return error
             except Exception as raised:  # noqa: BLE001 - a third party's backend

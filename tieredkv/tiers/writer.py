@@ -207,7 +207,7 @@ class TierWriter:
         """Give a put its final outcome, and keep what it has not replaced from readers."""
         name, generation = put.entry.name, put.entry.generation
         if outcome.status is PutStatus.STORED:
-            self.tier.fences.carried_out(name, generation, GetStatus.HIT)
+            self.tier.fences.carried_out(name, generation, GetStatus.HIT, put.entry.nbytes)
         elif outcome.status is PutStatus.UNKNOWN:
             self.tier.fences.unknown(name, generation, GetStatus.UNKNOWN)
         elif outcome.reason not in _OVERTAKEN:  # else the later one sees to it
