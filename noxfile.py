@@ -133,9 +133,10 @@ def stateful(session: nox.Session) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Run the tests that take minutes."""
+    """Run what takes minutes: `nox -s soak -- OPERATIONS` over backends that fail; 100,000."""
     install(session, "test")
-    session.run("pytest", "-m", "soak", *session.posargs)
+    session.run("pytest", "-m", "soak")
+    session.run("python", "-m", "benchmarks.soak", *session.posargs)
 
 
 @nox.session

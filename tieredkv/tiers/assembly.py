@@ -237,13 +237,13 @@ class Assembly:
         }
         names = [name for name in names if name not in outcomes]
         with self._inflight.changing(names), self.pins.kept_away(names):
-            self._writes.forget(names)
+            generation = self._generations.draw()
+            self._writes.forget(names, generation)
             for name in names:
                 gone = self.l1.discard(name)
                 status = DeleteStatus.DELETED if gone else DeleteStatus.ABSENT
                 outcomes[name] = {self.l1.name: DeleteOutcome(status)}
             writers = tuple(self._writes.writers)
-            generation = self._generations.draw()
             answers = await self._detached.gather(
                 partial(writer.delete_many, names, generation) for writer in writers
             )

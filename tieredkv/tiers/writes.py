@@ -141,7 +141,7 @@ class Writes:
 
     def latest(self, name: str) -> Entry | None:
         """Return the last value put under a name if some tier may still hold an older one."""
-        put = self._latest.get(name)
+        put = self._unsubmitted.get(name) or self._latest.get(name)
         return None if put is None else put.entry
 
     def watch(self, put: Put) -> None:
@@ -157,9 +157,11 @@ class Writes:
         if self._latest.get(put.entry.name) is put:
             del self._latest[put.entry.name]
 
-    def forget(self, names: Iterable[str]) -> None:
-        """Note that names are deleted: what is pending is no longer their value."""
+    def forget(self, names: Iterable[str], generation: int) -> None:
+        """Note that a delete of these names begins: no value of theirs is to be read any more."""
         for name in names:
+            for writer in self.writers:
+                writer.tier.fences.missed(name, generation)  # until it has been carried out
             self._latest.pop(name, None)
             self._overtake(name, DELETED)
 
