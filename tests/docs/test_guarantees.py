@@ -9,7 +9,7 @@ import sys
 from tests.docs.examples import DOCS, ROOT
 
 PAGE = (DOCS / "guarantees.md").read_text()
-PROMISES = re.findall(r"^(\d+)\. .*\n((?:   - `.*`\n)*)", PAGE, re.MULTILINE)
+PROMISES = re.findall(r"^(\d+)\. .*\n((?:    - `.*`\n)*)", PAGE, re.MULTILINE)
 
 
 def test_promises_are_numbered_in_order() -> None:
