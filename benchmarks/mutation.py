@@ -30,10 +30,21 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[1]
 
-_WRITES: Final = ("tests/store/test_writes.py", "tests/store/test_writeback.py")
+_WRITES: Final = tuple(
+    f"tests/store/test_{what}.py" for what in ("writes", "writeback", "write_on", "back_fill")
+)
 _READS: Final = tuple(
     f"tests/store/test_{what}.py"
-    for what in ("loads", "pending_reads", "integrity", "lookups", "memory", "store", "clear")
+    for what in (
+        "loads",
+        "pending_reads",
+        "integrity",
+        "lookups",
+        "memory",
+        "store",
+        "clear",
+        "fences",
+    )
 )
 TESTS: Final[dict[str, tuple[str, ...]]] = {
     "frames": ("tests/leaves/test_frame_format.py", "tests/store/test_integrity.py"),
@@ -41,7 +52,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "pool/arena": ("tests/pool",),
     "pool/lease": ("tests/pool/test_leases.py", "tests/pool"),
     "backends/_workers": ("tests/workers",),
-    "tiers/fences": (*_WRITES, *_READS),
+    "tiers/fences": ("tests/store/test_fences.py", *_WRITES),
     "tiers/inflight": (*_READS, *_WRITES),
     "tiers/pins": ("tests/store/test_lookups.py", *_READS),
     "tiers/chain": (*_READS, *_WRITES),

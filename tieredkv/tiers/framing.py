@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tieredkv.backends.base import ReadRequest, WriteRequest
 from tieredkv.frames import TRAILER_BYTES, FrameCheck, SizeCheck, seal
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tieredkv.pool.arena import Entry
 
 __all__ = ["Check", "Framing", "Integrity"]
+
+_NO_TRAILER: Final = bytes(TRAILER_BYTES)
 
 Integrity: TypeAlias = Literal["checksum", "size"]
 Check: TypeAlias = FrameCheck | SizeCheck
@@ -78,6 +80,7 @@ class Framing:
             buffers: tuple[memoryview, ...] = (block,)
         else:
             payload, trailer = block[:-TRAILER_BYTES], block[-TRAILER_BYTES:]
+            trailer[:] = _NO_TRAILER  # what lay there before could be an older frame of this name
             check = FrameCheck(name, payload, trailer)
             buffers = (payload, trailer) if scatter else (block,)
         judge = _CopyOut(check, block, out) if out else check

@@ -97,7 +97,9 @@ class OwnedClient:
         Raises:
             ClientError: TIMEOUT or CONNECTION: it may be stored nevertheless, now or later.
         """
-        self._call(lambda client: client.set(key, _argument(value), expiry=_expiry(ttl_ms)))
+        reply = self._call(lambda client: client.set(key, _argument(value), expiry=_expiry(ttl_ms)))
+        if (failure := _acknowledged(reply)) is not None:
+            raise failure
 
     def set_many(
         self, items: Sequence[tuple[bytes, memoryview, int | None]]
@@ -115,7 +117,7 @@ class OwnedClient:
                 for key, value, ttl_ms in items
             ]
         )
-        return [reply if isinstance(reply, ClientError) else None for reply in replies]
+        return [_acknowledged(reply) for reply in replies]
 
     def sizes(self, keys: Sequence[bytes]) -> list[int | ClientError | None]:
         """Return the sizes of values, None where there is none.
@@ -123,12 +125,14 @@ class OwnedClient:
         Raises:
             ClientError: All of it failed.
         """
-        found = self._pipeline(lambda batch: [batch.strlen(key) for key in keys])
+        replies = self._pipeline(lambda batch: [batch.strlen(key) for key in keys])
+        found: list[int | ClientError | None] = [_counted(reply) for reply in replies]
         empty = [place for place, size in enumerate(found) if size == 0]
         if empty:  # absent, or of size zero
             there = self._pipeline(lambda batch: [batch.exists([keys[place]]) for place in empty])
             for place, reply in zip(empty, there, strict=True):
-                found[place] = reply if isinstance(reply, ClientError) else 0 if reply else None
+                count = _counted(reply)
+                found[place] = count if isinstance(count, ClientError) else 0 if count else None
         return found
 
     def delete(self, keys: Sequence[bytes]) -> list[bool | ClientError]:
@@ -138,7 +142,8 @@ class OwnedClient:
             ClientError: All of it failed.
         """
         replies = self._pipeline(lambda batch: [batch.unlink([key]) for key in keys])
-        return [reply if isinstance(reply, ClientError) else bool(reply) for reply in replies]
+        counts = [_counted(reply) for reply in replies]
+        return [count if isinstance(count, ClientError) else count > 0 for count in counts]
 
     def scan(self, cursor: Any, pattern: bytes, count: int) -> tuple[Any, list[bytes]]:
         """Return the next cursor, None at the end, and some keys; they may come twice.
@@ -213,7 +218,8 @@ class OwnedClient:
         """Connect anew; the old connection is given up only when the new one works."""
         timeout_ms = min(self._settings.connect_timeout_ms, self._settings.request_timeout_ms)
         old, self._client = self._client, self._new(timeout_ms)
-        old.close()
+        if old is not None:
+            old.close()
         self._is_stale = False
         self._failed_last = -math.inf
 
@@ -244,6 +250,10 @@ class OwnedClient:
                 self._failed(reply.kind)
         return replies
 
+    def _hang_up(self) -> None:
+        self.close()
+        self._client, self._is_stale = None, True
+
     def _failed(self, kind: Kind) -> None:
         if kind in _OUTAGES:
             # One node's answer does not end another's outage: only a time without failures does.
@@ -252,7 +262,9 @@ class OwnedClient:
             if now - self._failed_last > quiet_s:
                 self._failing_since = now
             self._failed_last = now
-            if not self._settings.cluster or now - self._failing_since >= RENEW_AFTER_S:
+            if not self._settings.cluster:
+                self._hang_up()  # the vendor would go on taking in what nobody waits for
+            elif now - self._failing_since >= RENEW_AFTER_S:
                 self._is_stale = True
         elif kind in _RENEW_AT_ONCE:
             self._is_stale = True
@@ -299,6 +311,24 @@ def _written(reply: object) -> int | None:
     if isinstance(reply, bytes) and reply.isdigit():
         return int(reply)
     raise ClientError(Kind.CLIENT, f"a reply of {type(reply).__name__} where a size belongs")
+
+
+def _counted(reply: object) -> int | ClientError:
+    """Return a reply that is a number of bytes or keys, or why it is none."""
+    if isinstance(reply, ClientError):
+        return reply
+    if type(reply) is int and reply >= 0:
+        return reply
+    return ClientError(Kind.CLIENT, f"a reply of {type(reply).__name__} where a number belongs")
+
+
+def _acknowledged(reply: object) -> ClientError | None:
+    """Return why a reply does not say that a value is stored; None if it does."""
+    if isinstance(reply, ClientError):
+        return reply
+    if reply == "OK":
+        return None
+    return ClientError(Kind.CLIENT, f"a reply of {type(reply).__name__} where OK belongs")
 
 
 def _landed(reply: object, buffer: memoryview) -> int | ClientError | None:
