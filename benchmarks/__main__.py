@@ -17,7 +17,7 @@ import attrs
 
 from benchmarks.runner import Options
 
-_KNOWN: Final = ("imports", "l1", "store", "disk", "valkey", "hfbucket")
+_KNOWN: Final = ("imports", "l1", "store", "outage", "disk", "valkey", "hfbucket")
 _FOUND: Final = [name for name in _KNOWN if find_spec(f"benchmarks.{name}")]
 
 

@@ -26,6 +26,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("imports", {"import tieredkv", "from tieredkv import TieredStore"}),
         ("l1", {"cachetools.LRUCache", "get(str)", "get_many(32 ObjectKey)", "copy", "put"}),
         ("store", {"DiskBackend", "TieredStore", "threads with preadv"}),
+        ("outage", {"disk alone", "disk below a tier that hangs"}),
     ],
 )
 def test_a_benchmark_prints_what_it_writes(name: str, subjects: set[str], tmp_path: Path) -> None:
