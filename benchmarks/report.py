@@ -56,6 +56,7 @@ class Row:
         bytes_per_s: Bytes moved, over the median; 0 if it moves none.
         lag_p99_s: How late the event loop ran what was due, 99th percentile; None if not watched.
         lag_worst_s: The same, worst.
+        held_p99_s: 99th percentile of what was late though a processor was free for it.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Row:
     bytes_per_s: float
     lag_p99_s: float | None
     lag_worst_s: float | None
+    held_p99_s: float | None
 
 
 @attrs.frozen
@@ -83,13 +85,14 @@ class Report:
             watched = any(row.lag_worst_s is not None for row in self.rows)
             moves = any(row.bytes_per_s for row in self.rows)
             head = ["", "median", "p99", "cpu", "rss"]
-            head += ["GB/s"] * moves + ["lag p99", "lag worst"] * watched
+            head += ["GB/s"] * moves + ["lag p99", "lag worst", "held p99"] * watched
             cells = [head]
             for row in self.rows:
                 line = [row.name, _time(row.median_s), _time(row.p99_s), _time(row.cpu_s)]
                 line.append(f"{row.rss_bytes / MiB:.0f} MiB")
                 line += [f"{row.bytes_per_s / 1e9:.2f}"] * moves
-                line += [_time(row.lag_p99_s or 0), _time(row.lag_worst_s or 0)] * watched
+                lags = (row.lag_p99_s, row.lag_worst_s, row.held_p99_s)
+                line += [_time(lag or 0) for lag in lags] * watched
                 cells.append(line)
             lines += _aligned(cells)
         figures = []

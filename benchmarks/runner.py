@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from statistics import median, quantiles
 from typing import Final
@@ -112,6 +112,7 @@ class _Sample:
     cpu_s: float
     rss_bytes: int
     lags: Sequence[float]
+    held: Sequence[float]
 
 
 class LoopLag:
@@ -121,12 +122,18 @@ class LoopLag:
     too, each with its own delay: else one long stall would be a single sample among many short ones
     (G. Tene, "How NOT to measure latency", 2013: coordinated omission).
 
+    What is late may have been held up by this process (something on the loop, or a thread with the
+    GIL), or because the loop's thread was ready and all processors were taken. The kernel counts
+    the second; without it the first is left.
+
     Attributes:
         lags_s: The delays.
+        held_s: The same without the wait for a processor; all of it where there is no /proc.
     """
 
     def __init__(self) -> None:
         self.lags_s: list[float] = []
+        self.held_s: list[float] = []
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[None]:
@@ -135,6 +142,7 @@ class LoopLag:
             tasks.start_soon(self._probe)
             await anyio.sleep(2 * _LAG_INTERVAL_S)
             self.lags_s.clear()
+            self.held_s.clear()
             try:
                 yield
             finally:
@@ -143,12 +151,11 @@ class LoopLag:
 
     async def _probe(self) -> None:
         while True:
-            due = time.perf_counter() + _LAG_INTERVAL_S
+            due, waited_s = time.perf_counter() + _LAG_INTERVAL_S, _waited_for_processor_s()
             await anyio.sleep(_LAG_INTERVAL_S)
-            late = time.perf_counter() - due
-            while late > 0:
-                self.lags_s.append(late)
-                late -= _LAG_INTERVAL_S
+            late_s, waited_s = time.perf_counter() - due, _waited_for_processor_s() - waited_s
+            self.lags_s += _delays(late_s)
+            self.held_s += _delays(late_s - waited_s)
 
 
 class Paired:
@@ -204,6 +211,7 @@ class Paired:
             samples = self._samples[subject.name]
             seconds = [sample.seconds for sample in samples]
             lags = sorted(lag for sample in samples for lag in sample.lags)
+            held = sorted(lag for sample in samples for lag in sample.held)
             rows.append(
                 Row(
                     name=subject.name,
@@ -214,6 +222,7 @@ class Paired:
                     bytes_per_s=subject.nbytes / median(seconds),
                     lag_p99_s=_p99(lags) if lags else None,
                     lag_worst_s=lags[-1] if lags else None,
+                    held_p99_s=_p99(held) if held else None,
                 )
             )
         return rows
@@ -286,7 +295,7 @@ async def _measure(subject: Subject, *, lag: bool) -> _Sample:
     loop_lag = LoopLag()
     async with loop_lag.watch():
         sample = await _pass(subject)
-    return attrs.evolve(sample, lags=loop_lag.lags_s)
+    return attrs.evolve(sample, lags=loop_lag.lags_s, held=loop_lag.held_s)
 
 
 async def _pass(subject: Subject) -> _Sample:
@@ -306,6 +315,7 @@ async def _pass(subject: Subject) -> _Sample:
         cpu_s=(cpu_s if seen.cpu_s is None else seen.cpu_s) / seen.operations,
         rss_bytes=rss_bytes() if seen.rss_bytes is None else seen.rss_bytes,
         lags=(),
+        held=(),
     )
 
 
@@ -314,6 +324,22 @@ def rss_bytes() -> int:
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 - each pass
             return int(statm.read().split()[1]) * _PAGE_BYTES
+    except FileNotFoundError:
+        return 0
+
+
+def _delays(late_s: float) -> Iterator[float]:
+    """Yield the delay of a probe, and of those that were due meanwhile."""
+    while late_s > 0:
+        yield late_s
+        late_s -= _LAG_INTERVAL_S
+
+
+def _waited_for_processor_s() -> float:
+    """Return how long this thread, though ready, has waited; 0 where there is no /proc."""
+    try:
+        with open("/proc/thread-self/schedstat", encoding="ascii") as schedstat:  # noqa: PTH123
+            return int(schedstat.read().split()[1]) / 1e9
     except FileNotFoundError:
         return 0
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.runner import Paired, Pass, Subject, SubjectError, paired
+from benchmarks.runner import LoopLag, Paired, Pass, Subject, SubjectError, paired
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,6 +98,31 @@ class TestPaired:
         assert caught.value.__cause__ is None
         context = caught.value.__context__
         assert context is None or context.__traceback__ is None
+
+
+class TestLoopLag:
+    pytestmark = pytest.mark.anyio
+
+    async def test_what_waited_for_a_processor_was_not_held(
+        self, anyio_backend: object, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        waited = count(step=3600)
+        monkeypatch.setattr("benchmarks.runner._waited_for_processor_s", lambda: next(waited))
+        assert await lag_of_a_stall() == (True, False)
+
+    async def test_what_blocks_the_loop_is_held(
+        self, anyio_backend: object, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("benchmarks.runner._waited_for_processor_s", lambda: 0.0)
+        assert await lag_of_a_stall() == (True, True)
+
+
+async def lag_of_a_stall() -> tuple[bool, bool]:
+    """Block the loop beyond a probe; return whether it was late, and whether it was held."""
+    lag = LoopLag()
+    async with lag.watch():
+        time.sleep(0.005)
+    return bool(lag.lags_s), bool(lag.held_s)
 
 
 async def measured(
