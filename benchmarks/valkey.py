@@ -47,7 +47,7 @@ _WRITE_TARGETS: Final[dict[int, tuple[float | None, float | None]]] = {
     4 * MiB: (0.92, 0.85),
     10 * MiB: (0.92, 0.85),
 }
-_MODES: Final = ("size", "checksum")
+MODES: Final = ("size", "checksum")
 
 
 def run(options: Options) -> Iterator[Report]:
@@ -87,8 +87,12 @@ class Batch:
         group = max(1, _GROUP_BYTES // nbytes)
         self.groups = [slice(at, at + group) for at in range(0, count, group)]
 
-    def backend(self, mode: str) -> ValkeyBackend:
-        return ValkeyBackend(self.server.url, key_prefix=mode, num_workers=WORKERS, ttl_s=TTL_S)
+    def __str__(self) -> str:
+        mib, kib = self.nbytes // MiB, self.nbytes // KiB
+        return f"{len(self.names)} x {mib} MiB" if mib else f"{len(self.names)} x {kib} KiB"
+
+    def backend(self, mode: str, num_workers: int = WORKERS) -> ValkeyBackend:
+        return ValkeyBackend(self.server.url, key_prefix=mode, num_workers=num_workers, ttl_s=TTL_S)
 
     def bare(self, operation: str) -> list[Subject]:
         if operation == "read":
@@ -144,6 +148,13 @@ class Batch:
         assert all(outcome.status is PutStatus.STORED for outcome in outcomes)
         return Pass(len(outcomes), seconds)
 
+    async def look_up(self, backend: ValkeyBackend, _: str) -> Pass:
+        began = time.perf_counter()
+        outcomes = await backend.stat_many(self.names)
+        seconds = time.perf_counter() - began
+        assert all(outcome.status is GetStatus.HIT for outcome in outcomes)
+        return Pass(len(outcomes), seconds)
+
     def _bare_read(self, at: int) -> ReadRequest:
         payload = self.payloads[at]
         return ReadRequest(self.names[at], (payload,), SizeCheck(self.names[at], payload))
@@ -173,15 +184,15 @@ async def compare(
     targets: Sequence[float | None],
 ) -> Report:
     """Measure batches in both modes; the better of two bare loops, by its median, is the base."""
-    backends = [batch.backend(mode) for mode in _MODES]
+    backends = [batch.backend(mode) for mode in MODES]
     move = batch.read if operation == "read" else batch.write
     try:
-        for backend, mode in zip(backends, _MODES, strict=True):
+        for backend, mode in zip(backends, MODES, strict=True):
             await backend.open()
             await batch.write(backend, mode)
-        moves = [partial(move, *of) for of in zip(backends, _MODES, strict=True)]
+        moves = [partial(move, *of) for of in zip(backends, MODES, strict=True)]
         bare = batch.bare(operation)
-        subjects = [*bare, *(Subject(*of) for of in zip(_MODES, moves, strict=True))]
+        subjects = [*bare, *(Subject(*of) for of in zip(MODES, moves, strict=True))]
         subjects = [attrs.evolve(subject, nbytes=batch.nbytes) for subject in subjects]
         result = await paired(subjects, rounds=options.rounds_or(41), warmup=2)
     finally:
@@ -189,13 +200,12 @@ async def compare(
             await backend.aclose()
     rows = result.rows()
     base = min(rows[: len(bare)], key=lambda row: row.median_s).name
-    size = f"{batch.nbytes // MiB} MiB" if batch.nbytes >= MiB else f"{batch.nbytes // KiB} KiB"
     return Report(
-        f"Valkey: {operation} of {len(batch.names)} x {size}, {WORKERS} workers",
+        f"Valkey: {operation} of {batch}, {WORKERS} workers",
         rows,
         [
             result.ratio(mode, base, at_least=target, speed=True)
-            for mode, target in zip(_MODES, targets, strict=True)
+            for mode, target in zip(MODES, targets, strict=True)
         ],
     )
 
