@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from typing import Any
 
 import anyio
 import pytest
@@ -13,13 +12,11 @@ import pytest
 import tieredkv
 from tests.hfbucket.calls import hub_requests, opened, read, statuses, write
 from tests.hfbucket.media import Buckets, RawClient
-from tieredkv.clients.xet import XetClient
-from tieredkv.config import KiB
 from tieredkv.errors import TierError
 from tieredkv.results import DeleteStatus, GetStatus, PutStatus
 from tieredkv.testing import hub
 from tieredkv.testing.backends.requests import Landing
-from tieredkv.testing.content import content, gist
+from tieredkv.testing.content import content
 
 pytestmark = [pytest.mark.anyio, pytest.mark.network]
 
@@ -207,34 +204,3 @@ async def test_the_vendors_global_client_is_left_alone(buckets: Buckets) -> None
     async with opened(buckets) as backend:
         await write(backend, ("name", b"value"))
     assert before[:2] == (vendor._GLOBAL_CLIENT, vendor._GLOBAL_ASYNC_CLIENT_FACTORY)
-
-
-async def test_contents_are_handed_over_in_pieces_that_nobody_feels(
-    buckets: Buckets, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    value = content(7, 300_001)
-    handed: list[bytes] = []
-
-    class Stream:
-        def __init__(self, stream: Any) -> None:
-            self.finish = stream.finish
-            self._stream = stream
-
-        def write(self, piece: bytes) -> None:  # hf_xet holds the GIL for as long
-            handed.append(piece)
-            self._stream.write(piece)
-
-    class Commit:
-        def __init__(self, commit: Any) -> None:
-            self.wait_to_finish = commit.wait_to_finish
-            self._commit = commit
-
-        def start_upload_stream(self, **options: Any) -> Stream:
-            return Stream(self._commit.start_upload_stream(**options))
-
-    open_commit = XetClient._opened
-    monkeypatch.setattr(XetClient, "_opened", lambda *arguments: Commit(open_commit(*arguments)))
-    async with opened(buckets) as backend:
-        assert statuses(await write(backend, ("name", value))) == [PutStatus.STORED]
-    assert gist(b"".join(handed)) == gist(value)
-    assert max(map(len, handed)) <= 64 * KiB

@@ -20,18 +20,15 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from tieredkv.clients.hub_answers import FileInfo, Grant
-from tieredkv.config import KiB, MiB
+from tieredkv.config import MiB
 from tieredkv.errors import MissingDependencyError
 
 __all__ = ["Compression", "XetClient", "XetError", "XetSettings"]
 
 Compression: TypeAlias = Literal["auto", "none", "lz4"]
 
-_PIECE_BYTES: Final = 64 * KiB
-"""Uploads are handed over in pieces: hf_xet takes only `bytes`, and copies with the GIL held.
-
-Each worker in turn does: pieces of a MiB kept the event loop waiting for many milliseconds.
-"""
+PIECE_BYTES: Final = 1 * MiB
+"""Uploads are handed over in pieces: hf_xet takes only `bytes`, and copies with the GIL held."""
 
 _INSTALL: Final = "pip install 'hf-xet>=1.7,<2'"
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
@@ -181,8 +178,8 @@ class XetClient:
                     results.append(error.with_traceback(None))
                     continue
                 stream = commit.start_upload_stream(sha256=self._vendor.SKIP_SHA256)
-                for at in range(0, view.nbytes, _PIECE_BYTES):
-                    stream.write(bytes(view[at : at + _PIECE_BYTES]))
+                for at in range(0, view.nbytes, PIECE_BYTES):
+                    stream.write(bytes(view[at : at + PIECE_BYTES]))
                 size = view.nbytes
                 del view
                 results.append(FileInfo(str(stream.finish().xet_info.hash), size))
