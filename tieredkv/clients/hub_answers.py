@@ -106,10 +106,10 @@ def files(answer: Any) -> Iterator[tuple[str, FileInfo]]:
         raise HubError(HubFailure.REFUSED, "an answer of the Hub is no list of files")
     for entry in answer:
         if isinstance(entry, dict) and entry.get("type") == "file":
-            yield (
-                field(entry, "path", str),
-                FileInfo(field(entry, "xetHash", str), field(entry, "size", int)),
-            )
+            path, size = field(entry, "path", str), field(entry, "size", int)
+            if size < 0:
+                raise HubError(HubFailure.REFUSED, f"an answer of the Hub has a size of {size}")
+            yield path, FileInfo(field(entry, "xetHash", str), size)
 
 
 def _body_text(response: Any) -> str:
