@@ -140,6 +140,13 @@ def soak(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Plant defects and see whether the tests notice: `nox -s mutants -- ARGUMENTS`; minutes."""
+    install(session, "test")
+    session.run("python", "-m", "benchmarks.mutation", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure: `nox -s bench -- ARGUMENTS` passes them to `python -m benchmarks`."""
     install(session, "bench")

@@ -301,3 +301,14 @@ class TestBareValues:
         stale = self.check(frame_of(b"bytes", generation=3), floor=4)
         assert stale.result() is GetStatus.MISS
         assert stale.reason == "stale_rejected"
+
+
+def test_the_clock_rounds_down_to_the_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tieredkv.frames.time.time_ns", lambda: 1_700_000_000_123_999_999)
+    assert now_ms() == 1_700_000_000_123
+
+
+def test_a_bare_value_has_no_generation() -> None:
+    check = SizeCheck("name", memoryview(b"value"))
+    assert check.result() is GetStatus.HIT
+    assert (check.generation, check.expires_ms) == (0, 0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tieredkv.pool.allocator import Allocator
+from tieredkv.pool.allocator import Allocator, _class_of
 
 
 class AllocatorMachine(RuleBasedStateMachine):
@@ -162,3 +162,16 @@ def test_mixed_sizes_never_fail_below_90_percent_fill() -> None:
         first = allocator.allocate(pages)
         assert first is not None
         blocks.append((first, pages))
+
+
+def test_a_block_merges_with_the_last_page() -> None:
+    allocator = Allocator(4)
+    assert allocator.allocate(3) == 0
+    allocator.free(0, 3)
+    assert allocator.extents() == [(0, 4)]
+
+
+@pytest.mark.parametrize("power", [16, 32, 1024])
+def test_there_are_16_classes_to_each_power_of_two(power: int) -> None:
+    assert len({_class_of(pages) for pages in range(power, 2 * power)}) == 16
+    assert _class_of(power) == _class_of(power - 1) + 1

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tieredkv.errors import ConfigError
 from tieredkv.pool import arena as arena_module
 from tieredkv.pool.arena import Arena, Entry
 
@@ -358,3 +359,38 @@ def test_a_forked_child_touches_neither_values_nor_bookkeeping() -> None:
         [sys.executable, "-W", "error", "-c", FORK], capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_memory_of_the_host_is_used_from_its_first_aligned_byte() -> None:
+    memory = memoryview(bytearray(4 * PAGE))
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    arena = Arena(
+        3 * PAGE,
+        alignment_bytes=PAGE,
+        overflow_bytes=0,
+        room_bytes=0,
+        memory=memory[1:] if start % PAGE == 0 else memory,
+    )
+    entry = filled(arena, b"value")
+    address = ctypes.addressof(ctypes.c_char.from_buffer(arena.writable(entry)))
+    assert address % PAGE == 0
+    assert bytes(memory[address - start :][:5]) == b"value"
+
+
+def test_memory_without_an_aligned_block_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no aligned block of 4096 bytes"):
+        Arena(
+            PAGE,
+            alignment_bytes=PAGE,
+            overflow_bytes=0,
+            room_bytes=0,
+            memory=memoryview(bytearray(100)),
+        )
+
+
+def test_an_overflow_block_is_filled_like_any_other() -> None:
+    arena = arena_of()
+    entry = arena.allocate_overflow("name", 5)
+    assert entry is not None
+    arena.fresh(entry)[:] = b"value"
+    assert arena.view(entry) == b"value"

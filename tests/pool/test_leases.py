@@ -358,3 +358,14 @@ def test_ids_that_come_again_are_not_mixed_up() -> None:
             break
         assert turn < 1000
         del lease
+
+
+def test_all_leases_are_counted_however_old_they_are() -> None:
+    pool = Pool(warn_s=0.0)
+    leases = []
+    for count in range(1, 5):
+        leases.append(pool.lease())
+        pool.book.look()
+        assert len(pool.book) == count
+    GetResults(GetResult("key", GetStatus.HIT, lease) for lease in leases).release()
+    assert len(pool.book) == 0

@@ -146,3 +146,16 @@ async def test_a_prefetch_is_asked_for(tmp_path: Path) -> None:
         lease = store.get_nowait("a")
         assert lease is not None
         lease.release()
+
+
+async def test_what_others_keep_under_its_name_is_not_overwritten(tmp_path: Path) -> None:
+    upper, disk = MemoryBackend(), DiskBackend(tmp_path)
+    async with TieredStore(4 * MiB, [upper, disk]) as store:
+        await store.put("a", b"value")
+        await store.flush()
+        await store.clear(tiers=["l1"])
+        foreign = b"x" * 69  # as long as the frame
+        upper.medium.put("a", foreign)
+        assert await store.get_bytes("a") == b"value"
+        await store.flush()
+        assert upper.medium.get("a") == foreign

@@ -100,6 +100,26 @@ class TestBook:
         clock.now += 7
         assert [fences.floor(name) for name in "abcd"] == [0, 8, 9, 0]
 
+    def test_a_floor_that_has_ended_does_not_come_back_with_the_next(self, clock: Clock) -> None:
+        fences = Fences(10, most=1, framed=False, clock=clock)
+        fences.unknown("a", 100, UNKNOWN)
+        fences.unknown("b", 7, UNKNOWN)
+        assert fences.floor("z") == 100
+        clock.now += 9
+        fences.unknown("b", 8, UNKNOWN)
+        clock.now += 9
+        fences.unknown("c", 9, UNKNOWN)
+        assert fences.floor("z") == 8
+
+    def test_fences_that_have_ended_hold_nothing_and_are_not_counted(self, clock: Clock) -> None:
+        fences = Fences(10, framed=False, clock=clock)
+        fences.unknown("a", 7, UNKNOWN)
+        clock.now += 10
+        assert fences.holds("a", 100) is None
+        fences.unknown("a", 7, UNKNOWN)
+        clock.now += 10
+        assert len(fences) == 0
+
     def test_of_too_many_not_taken_the_oldest_is_forgotten(self) -> None:
         fences = Fences(most=2)
         for generation, name in enumerate("abc", 7):

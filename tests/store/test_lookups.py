@@ -244,3 +244,12 @@ async def test_status_says_in_words_what_does_not_work(
         assert status["is_healthy"], status
         assert status["tiers"]["near"]["pending_bytes"] == 0
         json.dumps(status)
+
+
+async def test_a_key_that_was_deleted_can_be_pinned_again(store: TieredStore) -> None:
+    await store.put("a", b"value")
+    await store.delete("a")
+    await store.put("a", b"value")
+    async with store.lookup(["a"]) as found:
+        assert found.hits == (True,)
+        assert (await store.delete("a")).status is DeleteStatus.PINNED

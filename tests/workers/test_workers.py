@@ -191,3 +191,23 @@ def test_a_child_forked_while_jobs_run_and_wait_opens_and_closes_the_same_worker
     threads = "ignore:This process:DeprecationWarning"  # that it has several is the point
     command = [sys.executable, "-W", "error", "-W", threads, "-c", script]
     subprocess.run(command, check=True, timeout=60)
+
+
+async def test_who_gives_up_does_not_take_others_out_of_the_queue() -> None:
+    gate, done = Gate(), []
+
+    async def wait(scope: anyio.CancelScope, name: str) -> None:
+        with scope:
+            done.append(await workers.run(lambda client: name))
+
+    scopes = [anyio.CancelScope() for _ in "abc"]
+    async with workers_of(1) as workers, anyio.create_task_group() as tasks:
+        tasks.start_soon(workers.run, gate)
+        await gate.wait_entered()
+        for scope, name in zip(scopes, "abc", strict=True):
+            tasks.start_soon(wait, scope, name)
+        await anyio.wait_all_tasks_blocked()
+        scopes[1].cancel()
+        await anyio.wait_all_tasks_blocked()
+        gate.let_go.set()
+    assert sorted(done) == ["a", "c"]

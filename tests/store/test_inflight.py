@@ -1,0 +1,41 @@
+"""Loads in flight: what the tiers said of one, all together, and which are of use to others."""
+
+from __future__ import annotations
+
+import pytest
+
+from tieredkv import GetStatus
+from tieredkv.errors import TierError
+from tieredkv.tiers.inflight import InFlight, Load
+
+pytestmark = pytest.mark.anyio
+
+FIRST, SECOND = TierError("disk", "read", "first"), TierError("valkey", "read", "second")
+
+
+async def test_the_most_telling_answer_stays_with_its_tier_and_cause() -> None:
+    load = Load("a", None)
+    load.note("disk", GetStatus.UNKNOWN, FIRST)
+    assert (load.status, load.tier, load.error) == (GetStatus.UNKNOWN, "disk", FIRST)
+    load.note("valkey", GetStatus.MISS, None)
+    load.note("hfbucket", GetStatus.UNKNOWN, SECOND)
+    assert (load.status, load.tier, load.error) == (GetStatus.UNKNOWN, "disk", FIRST)
+    load.note("valkey", GetStatus.HIT, None)
+    assert (load.status, load.tier, load.error) == (GetStatus.HIT, "valkey", None)
+
+
+async def test_a_cause_is_told_though_an_earlier_tier_had_none() -> None:
+    load = Load("a", None)
+    load.note("disk", GetStatus.UNKNOWN, None)
+    load.note("valkey", GetStatus.UNKNOWN, SECOND)
+    assert (load.tier, load.error) == ("valkey", SECOND)
+
+
+async def test_loads_are_of_use_again_when_their_key_has_changed() -> None:
+    inflight = InFlight()
+    with inflight.changing(["a"]):
+        with inflight.changing(["a"]):
+            assert not inflight.join("a", None)[0].current
+        assert not inflight.join("a", None)[0].current
+        assert inflight.join("b", None)[0].current
+    assert inflight.join("a", None)[0].current
