@@ -116,6 +116,26 @@ async def test_a_load_that_a_change_overtook_never_enters_l1(
     assert await store.get_bytes("key") == expected
 
 
+async def test_nor_does_one_that_another_load_of_its_key_has_replaced(
+    store: TieredStore, disk: StoppableDisk
+) -> None:
+    await put_on_disk(store, key=b"old")
+
+    async def ask(size: int) -> None:
+        (await store.get_many(["key"], sizes=[size])).release()
+
+    with disk.stopped():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, 3)
+            await disk.entered(2)
+            tasks.start_soon(ask, 5)  # another size: this one is joined from now on
+            await disk.entered()
+            tasks.start_soon(store.put, "key", b"new")
+            await anyio.wait_all_tasks_blocked()
+            disk.let_go()
+    assert await store.get_bytes("key") == b"new"
+
+
 async def test_a_failure_reaches_its_waiters_and_is_not_cached(
     store: TieredStore, disk: StoppableDisk
 ) -> None:

@@ -105,6 +105,8 @@ class InFlight:
         """
         load = self._loads.get(name)
         is_new = load is None or load.size not in (None, size)
+        if load is not None and is_new:
+            load.current = False  # nobody could tell it of a change any more
         if load is None or is_new:
             load = self._loads[name] = Load(name, size)
             load.current = name not in self._changing
