@@ -75,6 +75,11 @@ def test_the_vendors_texts_are_known() -> None:
         assert translate(glide_sync.RequestError(text)).kind is kind, text
 
 
+def test_the_vendors_words_are_one_line() -> None:
+    error = glide_sync.ConnectionError("Connection refused (os error 111)\n")
+    assert str(translate(error)) == "Connection refused (os error 111)"
+
+
 def test_a_value_that_is_too_large_tells_its_size(server: ValkeyServer) -> None:
     server.command("SET", "large", bytes(500))
     client = OwnedClient(settings_of(server))

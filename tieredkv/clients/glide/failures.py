@@ -107,7 +107,7 @@ def translate(error: BaseException, *, creating: bool = False) -> ClientError:
         error: What a call raised, or an element of a pipeline's reply.
         creating: Whether it was raised while connecting.
     """
-    text = str(error)
+    text = " ".join(str(error).split())  # one line
     name = type(error).__name__
     if creating and name == "ClosingError":
         kind = next((kind for form, kind in _CREATION if form.search(text)), Kind.REFUSED)
