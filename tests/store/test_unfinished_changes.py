@@ -52,3 +52,31 @@ async def test_a_put_that_waits_for_room_is_read_though_l1_has_dropped_it(
         report = await store.flush()
         assert (await store.put("key", b"newest")).tiers["memory"].status is PutStatus.STORED
         assert report.ok
+
+
+async def test_a_put_that_is_given_up_uncovers_no_earlier_one_that_is_still_pending(
+    anyio_backend: object,
+) -> None:
+    tier = FaultyBackend(MemoryBackend())
+    async with (
+        TieredStore("1MiB", [tier], max_pending=8 * KiB) as store,
+        anyio.create_task_group() as tasks,
+    ):
+        tier.inject(Fault("write", "late", "key"))
+        tasks.start_soon(store.put, "key", b"old")
+        await tier.until_held()
+        given_up = anyio.CancelScope()
+
+        async def put() -> None:
+            with given_up:
+                await store.put("key", bytes(8 * KiB))
+
+        tasks.start_soon(put)
+        await anyio.wait_all_tasks_blocked()
+        assert await store.get_bytes("key") == bytes(8 * KiB)
+        given_up.cancel()
+        await anyio.wait_all_tasks_blocked()
+        await store.clear()
+        assert await store.get_bytes("key") is None
+        await tier.land()
+        assert await store.get_bytes("key") is None

@@ -83,6 +83,7 @@ class Writes:
         """Give up a put that was not submitted, for its caller was cancelled."""
         if self._unsubmitted.get(put.entry.name) is put:
             del self._unsubmitted[put.entry.name]
+            self._latest.pop(put.entry.name, None)  # what is pending is older
             for writer in put.writers:
                 writer.refuse(put, "cancelled")
         self.arena.drop(put.entry)
