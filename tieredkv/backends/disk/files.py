@@ -9,6 +9,7 @@ see it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import time
@@ -21,7 +22,8 @@ from tieredkv.config import KiB
 
 __all__ = ["Files", "Found", "is_fed"]
 
-_OPEN_READ: Final = os.O_RDONLY | os.O_CLOEXEC
+# A link would lead out of the directory, and a pipe without a writer would never open.
+_OPEN_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _OPEN_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
@@ -106,7 +108,12 @@ class Files:
             FileNotFoundError: No such value; the buffers are untouched.
             OSError: It cannot be read; the buffers may hold anything.
         """
-        descriptor = os.open(path, _OPEN_READ)
+        try:
+            descriptor = os.open(path, _OPEN_READ)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise FileNotFoundError(errno.ENOENT, "a link is no value", path) from None
+            raise
         try:
             # Asked for a byte more than there should be, the system tells the size by itself.
             if feed is None and os.preadv(descriptor, [*buffers, _BEYOND], 0) == nbytes:
@@ -121,6 +128,17 @@ class Files:
             return None
         finally:
             os.close(descriptor)
+
+    def nbytes(self, path: str) -> int:
+        """Return the size of a value.
+
+        Raises:
+            FileNotFoundError: No such value.
+        """
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "neither a link nor a directory is a value", path)
+        return status.st_size
 
     def touch(self, path: str, *, older_than_s: float = 0) -> None:
         """Note that a value was used; if it was not for so many seconds."""

@@ -171,7 +171,7 @@ class Volume:
         Raises:
             FileNotFoundError: None are.
         """
-        return os.stat(self.files.path(*place_of(name))).st_size
+        return self.files.nbytes(self.files.path(*place_of(name)))
 
     def delete(self, name: str) -> None:
         """Remove a value.
