@@ -55,7 +55,8 @@ def heard() -> Iterator[list[str]]:
             messages.append(record.getMessage())
 
     logger = logging.getLogger("tieredkv")
-    others, logger.handlers = logger.handlers, [Collector(logging.WARNING)]
+    collectors: list[logging.Handler] = [Collector(logging.WARNING)]
+    others, logger.handlers = logger.handlers, collectors
     try:
         yield messages
     finally:
