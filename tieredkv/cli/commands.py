@@ -38,8 +38,8 @@ def group(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (bench, config, copy, demo, doctor, get, ls, put, rm, stat, verify):
-    group.add_command(command)
+for _command in (bench, config, copy, demo, doctor, get, ls, put, rm, stat, verify):
+    group.add_command(_command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

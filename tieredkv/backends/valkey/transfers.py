@@ -70,7 +70,7 @@ class Transfers(ThreadedBackend[OwnedClient]):
     # vendor's decoder recycles its buffers (measured: benchmarks/valkey.py, 64 KiB).
     # Above 256 KiB a value is read no faster in a group than by itself.
     job_bytes = 704 * KiB
-    write_job_bytes = 1 * MiB  # whose replies are short
+    write_job_bytes: int | None = 1 * MiB  # whose replies are short
     alone_bytes = 256 * KiB + TRAILER_BYTES + 1
 
     ttl_s: float | None
