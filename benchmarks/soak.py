@@ -152,7 +152,9 @@ class Soak:
             while not (status := await self._store.status())["is_healthy"]:
                 # A tier says what failed until the same succeeds.
                 await self._store.put("recovering", b"?")
+                await self._store.flush(_PATIENCE_S)
                 await self._store.clear()
+                await self._store.get_bytes("recovering")
                 await self._read(["nobody's"])
                 await self._store.delete("recovering")
                 await anyio.sleep(0.1)

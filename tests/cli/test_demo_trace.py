@@ -79,7 +79,9 @@ def test_a_line_without_end_is_given_up(path: Path) -> None:
         read_trace(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n", gzip.compress(b"")])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n \n", gzip.compress(b"")], ids=["empty", "blank", "gzipped"]
+)
 def test_a_trace_without_requests_is_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(TraceError, match=r"trace.jsonl: no request in it$"):

@@ -77,12 +77,12 @@ def loses_the_memory_of_failed_reads(patch: pytest.MonkeyPatch) -> None:
 def lets_reuse_memory_that_is_leased(patch: pytest.MonkeyPatch) -> None:
     reserve = MemoryTier.reserve
 
-    def reserve_anywhere(self: MemoryTier, name: str, nbytes: int) -> Any:
+    def reserve_anywhere(self: MemoryTier, name: str, nbytes: int, *, waits: bool = False) -> Any:
         for entry in self.leases.page.values():
             if entry.nbytes == nbytes:
                 entry.users += 1
                 return entry
-        return reserve(self, name, nbytes)
+        return reserve(self, name, nbytes, waits=waits)
 
     patch.setattr(MemoryTier, "reserve", reserve_anywhere)
 

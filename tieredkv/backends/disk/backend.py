@@ -257,6 +257,7 @@ class DiskBackend(ThreadedBackend[Volume]):
         try:
             nbytes = client.nbytes(name)
         except FileNotFoundError:
+            self._succeeded("stat")
             return StatOutcome(GetStatus.MISS)
         self._succeeded("stat")
         return StatOutcome(GetStatus.HIT, nbytes)
@@ -265,6 +266,7 @@ class DiskBackend(ThreadedBackend[Volume]):
         try:
             client.delete(name)
         except FileNotFoundError:
+            self._succeeded("delete")
             return DeleteOutcome(DeleteStatus.ABSENT)
         self._succeeded("delete")
         return DeleteOutcome(DeleteStatus.DELETED)
