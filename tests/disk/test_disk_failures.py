@@ -20,7 +20,7 @@ from tests.disk.mounts import in_own_mounts
 from tieredkv.backends import DiskBackend
 from tieredkv.config import KiB, MiB
 from tieredkv.errors import TierError, TierFullError
-from tieredkv.results import GetStatus, PutStatus
+from tieredkv.results import DeleteStatus, GetStatus, PutStatus
 from tieredkv.testing.backends.requests import Landing, Source
 
 pytestmark = pytest.mark.anyio
@@ -291,3 +291,18 @@ async def main():
 anyio.run(main)
 """
     in_own_mounts(SMALL_DISK + script, tmp_path)
+
+
+async def test_after_trouble_an_answer_that_nothing_is_there_is_one(tmp_path: Path) -> None:
+    root, aside = tmp_path / "root", tmp_path / "aside"
+    async with opened(DiskBackend(root)) as backend:
+        root.rename(aside)
+        root.write_text("in its place")
+        assert (await backend.stat_many(["name"]))[0].status is GetStatus.UNKNOWN
+        assert (await backend.delete_many(["name"]))[0].status is DeleteStatus.FAILED
+        assert not (await backend.status()).is_healthy
+        root.unlink()
+        aside.rename(root)
+        assert (await backend.stat_many(["name"]))[0].status is GetStatus.MISS
+        assert (await backend.delete_many(["name"]))[0].status is DeleteStatus.ABSENT
+        assert (await backend.status()).is_healthy
