@@ -85,9 +85,10 @@ class Tiers:
     async def put_in_vain(self, key: str, value: bytes) -> None:
         """Put a value while the server stands."""
         result = await self.store.put(key, value)
-        assert result.ok
+        assert result.ok, result
         report = await self.store.flush()
-        assert report.failed["valkey"][key].status is PutStatus.UNKNOWN
+        outcome = report.failed["valkey"][key]
+        assert outcome.status is PutStatus.UNKNOWN, outcome
 
     async def give_up(self) -> None:
         """Ask the server until it is not asked any more."""
