@@ -616,7 +616,7 @@ class TieredStore:
             ConfigError: There is no such tier.
         """
         parts = self._parts()
-        parts.resume(self._tier(parts, name))
+        self._tier(parts, name).is_draining = False
 
     # -- quotas ----------------------------------------------------------------------------------
 

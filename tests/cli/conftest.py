@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tieredkv.cli import main
+from tieredkv.testing import hub
 
 
 @pytest.fixture
@@ -45,6 +46,27 @@ def environment(temporary: Path) -> dict[str, str]:
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (root, plain.get("PYTHONPATH"))))
     return plain | {"PYTHONPATH": path, "TERM": "xterm-256color", "TMPDIR": str(temporary)}
+
+
+@pytest.fixture(scope="module")
+def local_hub() -> Iterator[hub.LocalHub]:
+    """A Hub in a process of its own."""
+    with hub.start(process=True) as running:
+        yield running
+
+
+@pytest.fixture
+def hub_environment(
+    environment: dict[str, str], tmp_path: Path, local_hub: hub.LocalHub
+) -> dict[str, str]:
+    """The same environment, in which Hugging Face's packages know that Hub's user and no other."""
+    environment |= {
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_TOKEN": local_hub.token,
+        "NO_PROXY": "127.0.0.1",
+        "RUST_LOG": "off",
+    }
+    return environment
 
 
 @pytest.fixture

@@ -24,32 +24,18 @@ def server() -> Iterator[ValkeyServer]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def local_hub() -> Iterator[hub.LocalHub]:
-    with hub.start(process=True) as running:
-        yield running
-
-
 @pytest.fixture
 def doctor(
     tmp_path: Path,
     python: tuple[str, ...],
-    environment: dict[str, str],
-    local_hub: hub.LocalHub,
+    hub_environment: dict[str, str],
 ) -> Doctor:
-    environment |= {
-        "HF_HOME": str(tmp_path / "home"),
-        "HF_TOKEN": local_hub.token,
-        "NO_PROXY": "127.0.0.1",
-        "RUST_LOG": "off",
-    }
-
     def run(*tiers: dict[str, Any], l1: str = "1MiB", options: tuple[str, ...] = ()) -> Any:
         file = tmp_path / "tiers.json"
         file.write_text(json.dumps({"l1": l1, "l2": tiers}))
         done = subprocess.run(
             [*python, "-m", "tieredkv", "doctor", "--config", str(file), "--json", *options],
-            env=environment,
+            env=hub_environment,
             capture_output=True,
             text=True,
             check=False,

@@ -33,25 +33,12 @@ def server() -> Iterator[ValkeyServer]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def local_hub() -> Iterator[hub.LocalHub]:
-    with hub.start(process=True) as running:
-        yield running
-
-
 @pytest.fixture
 def config(
-    tmp_path: Path, server: ValkeyServer, local_hub: hub.LocalHub, environment: dict[str, str]
+    tmp_path: Path, server: ValkeyServer, local_hub: hub.LocalHub, hub_environment: object
 ) -> Path:
     """A configuration with a tier of each kind, the first of which holds values."""
     server.command("FLUSHALL")
-    home = tmp_path / "home"
-    environment |= {
-        "HF_HOME": str(home),
-        "HF_TOKEN": local_hub.token,
-        "NO_PROXY": "127.0.0.1",
-        "RUST_LOG": "off",
-    }
     file = tmp_path / "tiers.json"
     bucket = {
         "type": "hfbucket",

@@ -139,3 +139,57 @@ async def test_there_must_be_such_a_tier(store: TieredStore) -> None:
         await store.remove_backend("disc")
     with pytest.raises(ConfigError, match="one of 'disk'"):
         store.resume_backend("l2")
+
+
+async def test_a_tier_that_drains_can_still_be_listed_and_cleared(
+    disk: StoppableDisk, store: TieredStore
+) -> None:
+    await store.put("a", b"value")
+    await disk.entered()
+    async with anyio.create_task_group() as tasks:
+        with disk.stopped():
+            tasks.start_soon(store.put, "b", b"value")
+            await disk.entered()
+            with pytest.raises(TimeoutError):
+                await store.remove_backend("disk", timeout_s=0.01)
+            assert [key async for key in store.keys("disk")] == ["a"]
+    assert await store.clear(tiers=["disk"]) == {"disk": 2}
+
+
+async def test_of_two_that_are_added_under_one_name_one_is_refused(store: TieredStore) -> None:
+    refused: list[ConfigError] = []
+
+    async def add() -> None:
+        try:
+            await store.add_backend(MemoryBackend())
+        except ConfigError as error:
+            refused.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(add)
+        tasks.start_soon(add)
+    assert "'memory' is taken" in str(refused[0])
+    assert len(refused) == 1
+    assert list((await store.put("a", b"value")).tiers) == ["l1", "disk", "memory"]
+
+
+async def test_one_that_opens_while_the_store_closes_is_closed_again() -> None:
+    class Slow(MemoryBackend):
+        async def open(self) -> None:
+            opening.set()
+            await go_on.wait()
+            await super().open()
+
+    opening, go_on, late = anyio.Event(), anyio.Event(), Slow()
+    async with TieredStore(4 * MiB) as store, anyio.create_task_group() as tasks:
+
+        async def add() -> None:
+            with pytest.raises(StoreClosedError):
+                await store.add_backend(late)
+
+        tasks.start_soon(add)
+        await opening.wait()
+        await store.aclose()
+        go_on.set()
+    with pytest.raises(StoreClosedError):
+        await late.stat_many(["a"])

@@ -12,7 +12,7 @@ import anyio
 import attrs
 
 from tieredkv.backends._workers import Workers
-from tieredkv.errors import TierUnavailableError
+from tieredkv.errors import ConfigError, StoreClosedError, TierUnavailableError
 from tieredkv.observe import L1Stats, StoreStats
 from tieredkv.observe.logs import Rarely, some_of
 from tieredkv.observe.telemetry import Telemetry
@@ -85,7 +85,7 @@ class Assembly:
         self._fence_s = fence_s
         self._negative_ttl_s = negative_ttl_s
         self.tiers: list[Tier] = [self._tier(backend) for backend in backends]
-        self._asked: list[Tier] = list(self.tiers)  # by readers
+        self._has_ended = False
         self.pacer: Pacer = Pacer()
         self.pins: Pins = Pins(self.l1)
         self._generations = Generations()
@@ -100,7 +100,7 @@ class Assembly:
         )
         self._spill = Spill(self.l1, self._writes)
         chain = Chain(
-            self._asked,
+            self.tiers,
             self.l1,
             framing,
             rise=self._rise,
@@ -112,7 +112,7 @@ class Assembly:
         )
         self.reads: Reads = Reads(self.l1, chain, self._inflight, self._detached, self.pacer)
         self.puts: Puts = Puts(self.l1, self._writes, self._inflight, self.pacer, self._generations)
-        self.lookups: Lookups = Lookups(self.l1, self._asked, framing, self._writes.latest)
+        self.lookups: Lookups = Lookups(self.l1, self.tiers, framing, self._writes.latest)
         self.prefetch: Prefetch = Prefetch(self.l1, self.lookups, self.reads)
 
     async def open(self) -> None:
@@ -137,16 +137,22 @@ class Assembly:
         """Open a further tier and ask it from now on; see `TieredStore.add_backend`."""
         tier = self._tier(backend)
         await tier.open()
+        refusal: Exception | None = None  # things may have changed meanwhile
+        if self._has_ended:
+            refusal = StoreClosedError("the store was closed while the backend opened")
+        elif any(other.name == tier.name for other in self.tiers):
+            refusal = ConfigError(f"l2: the name {tier.name!r} is taken; give the backend another")
+        if refusal is not None:
+            await self._detached.to_its_end(tier.aclose)
+            raise refusal
         place = len(self.tiers) if place is None else place
         self.tiers.insert(place, tier)
         self._writes.add(tier, place)
         self._spill.look()
-        self._ask_active()
 
     async def remove(self, tier: Tier, timeout_s: float) -> None:
         """Drain a tier, then close and forget it; see `TieredStore.remove_backend`."""
         tier.is_draining = True
-        self._ask_active()
         with anyio.move_on_after(timeout_s) as scope:
             await self._writes.flush(tier)
         if not tier.is_draining or tier not in self.tiers:  # resumed or removed meanwhile
@@ -160,11 +166,6 @@ class Assembly:
         self._writes.remove(tier)
         self._spill.look()
         await self._close([tier], timeout_s)
-
-    def resume(self, tier: Tier) -> None:
-        """Ask a tier again that was about to be removed."""
-        tier.is_draining = False
-        self._ask_active()
 
     def quotas(self, name: str) -> dict[Tenant, int]:
         """Return the quotas of a tier."""
@@ -180,9 +181,6 @@ class Assembly:
         backend = tier.backend
         is_listed = backend.capabilities.listable and backend.has_own_space
         await tier.account.set_quotas(limits, tier.list_names("") if is_listed else None)
-
-    def _ask_active(self) -> None:
-        self._asked[:] = [tier for tier in self.tiers if not tier.is_draining]
 
     def _tier(self, backend: Backend) -> Tier:
         fences = Fences(self._fence_s, framed=self._framing.framed)
@@ -263,6 +261,7 @@ class Assembly:
         return await self._detached.to_its_end(partial(self._end, timeout_s))
 
     async def _end(self, timeout_s: float) -> FlushReport:
+        self._has_ended = True
         report = await self.flush(timeout_s)
         for tier, names in report.pending.items():
             shown, where = some_of(names), {"tier": tier, "operation": "write"}

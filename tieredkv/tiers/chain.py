@@ -23,7 +23,7 @@ key put or deleted meanwhile                   the callers that wait get the byt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
@@ -63,6 +63,14 @@ class Wanted:
     lacking: list[Tier] = attrs.field(factory=list)
 
 
+class Rise(Protocol):
+    """Takes a value that a tier has answered with, and the tiers above it that lack it."""
+
+    def __call__(
+        self, tier: Tier, entry: Entry, above: Sequence[Tier], /, *, prefetched: bool
+    ) -> None: ...
+
+
 class Chain:
     """The L2 tiers of a store, as a reader sees them."""
 
@@ -72,7 +80,7 @@ class Chain:
         l1: MemoryTier,
         framing: Framing,
         *,
-        rise: Callable[..., None],
+        rise: Rise,
         drop_corrupt: Callable[[Tier, str], None],
         settle: Callable[[Load], None],
         pending: Callable[[str], Entry | None],
@@ -85,8 +93,7 @@ class Chain:
             tiers: In the order in which they are asked.
             l1: Where values land.
             framing: How values are stored.
-            rise: Called with a tier, a value from it that is current, the tiers above it that lack
-                it, and with ``prefetched=``: whether it is loaded ahead of need.
+            rise: Called with each value that is current.
             drop_corrupt: Called with the tier and name of a copy that failed its check.
             settle: Called with each load as soon as its outcome is known; may be called again.
             pending: Called with a name; returns its value if some tier may hold an older one.
@@ -116,6 +123,8 @@ class Chain:
             for tier in tuple(self._tiers):
                 if not missing:
                     break
+                if tier.is_draining:
+                    continue
                 missing = await self._load_from(tier, missing)
         finally:  # also when the event loop ends: nobody waits for ever
             for wanted in missing:

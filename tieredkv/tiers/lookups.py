@@ -55,6 +55,8 @@ class Lookups:
                 info = ValueInfo(entry.nbytes, self._l1.name)
                 results[name] = StatResult(key, GetStatus.HIT, info, self._l1.name)
         for tier in tuple(self._tiers):
+            if tier.is_draining:
+                continue
             left = [name for name in results if name not in settled]
             outcomes = await tier.stat_many(left)
             for name, outcome in zip(left, outcomes, strict=True):
@@ -82,13 +84,19 @@ class Lookups:
                 yield key_of(name)
 
     async def names(self, tier: str, prefix: str, tenant: Tenant) -> AsyncGenerator[str, None]:
-        """Iterate over the wire names of one tier that are ours."""
+        """Iterate over the wire names of one tier that are ours.
+
+        Raises:
+            TierError: The listing broke off, or the tier has just been removed.
+        """
         if tier == self._l1.name:
             for name in self._l1.names():
                 if name.startswith(prefix) and tenant in (ALL, tenant_of(name)):
                     yield name
             return
-        asked = next(t for t in self._tiers if t.name == tier)
+        asked = next((t for t in self._tiers if t.name == tier), None)
+        if asked is None:
+            raise TierUnavailableError(tier, "list", "it has just been removed")
         async with aclosing(asked.list_names(prefix)) as listing:
             async for stored in listing:
                 try:
