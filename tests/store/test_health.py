@@ -207,6 +207,21 @@ class TestOpening:
             assert await store.get_bytes("a") == b"value"
             assert "refused" in (await store.status())["tiers"]["valkey"]["reason"]
 
+    async def test_who_wants_to_know_is_told_until_it_can_be_reached(
+        self, tier: FaultyBackend
+    ) -> None:
+        tier.inject(Fault("open", "raise"))
+        async with TieredStore(4 * MiB, [tier], fail_open=False) as store:
+            for call in (store.get, store.get_bytes, store.exists, store.stat):
+                with pytest.raises(TierUnavailableError, match="not asked"):
+                    await call("a")
+            assert not (await store.put("b", b"value")).ok
+            assert await store.get_bytes("b") == b"value"  # L1 goes on
+            with anyio.fail_after(30):
+                while inside(store).tiers[0].health.is_open:
+                    await anyio.sleep(0.05)
+            assert await store.get_bytes("a") is None
+
     async def test_a_cause_that_waiting_does_not_heal_is_raised(self, tier: FaultyBackend) -> None:
         tier.inject(Fault("open", "raise", error=TierError))
         with pytest.raises(TierError, match="injected"):
