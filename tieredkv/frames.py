@@ -219,7 +219,7 @@ class SizeCheck:
     def result(self) -> GetStatus:
         """Return HIT, or MISS if the tail is a frame for this name that is expired or stale."""
         cut = self._landed.nbytes - TRAILER_BYTES
-        if cut < 0 or bytes(self._landed[cut : cut + len(_MAGIC)]) != _MAGIC:
+        if cut < 0 or self._landed[cut : cut + len(_MAGIC)].tobytes() != _MAGIC:
             return GetStatus.HIT
         frame = FrameCheck(self._name, self._landed[:cut], self._landed[cut:], floor=self.floor)
         status = frame.result()

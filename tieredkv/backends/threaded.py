@@ -287,7 +287,10 @@ class ThreadedBackend(Backend, Generic[ClientT]):
         """Yield places in jobs: what may share one, of about `job_bytes`, large values alone."""
         for group in self._grouped(places, lambda place: requests[place].name):
             sizes = [requests[place].nbytes for place in group]
-            yield from _grouped_by_bytes(group, sizes, job_bytes, self.alone_bytes)
+            if sum(sizes) < min(job_bytes, self.alone_bytes):
+                yield group
+            else:
+                yield from _grouped_by_bytes(group, sizes, job_bytes, self.alone_bytes)
 
     def _job(
         self,
