@@ -1,8 +1,9 @@
 """What `benchmarks.lmcache_peer` runs in LMCache's interpreter: its adapters, on demand.
 
 Arguments: port of the server, workers, bytes of a value, values of a batch. Each line of standard
-input, like ``valkey load``, is one pass; the answer is a line of JSON with what it took. Nothing
-here but the standard library and LMCache, so that its environment needs nothing of ours.
+input is one pass, like ``valkey load``, or ``l1 32`` for hits in its L1 with 32 keys at a time; the
+answer is a line of JSON with what it took. Nothing here but the standard library and LMCache, so
+that its environment needs nothing of ours.
 """
 
 from __future__ import annotations
@@ -36,10 +37,14 @@ class Peer:
         )
         self._layout: Any = api.MemoryLayoutDesc([torch.Size([nbytes])], [torch.uint8])
         self._keys: list[Any] = [api.ObjectKey(at.to_bytes(32), "peer", 0) for at in range(count)]
-        self._sources: list[Any] = self._reserved(api, "sources")
-        self._targets: list[Any] = self._reserved(api, "targets")
+        self._held: list[Any] = [api.ObjectKey(key.chunk_hash, "sources", 0) for key in self._keys]
+        self._sources: list[Any] = self._reserved(self._held)
+        self._targets: list[Any] = self._reserved(
+            [api.ObjectKey(key.chunk_hash, "targets", 0) for key in self._keys]
+        )
         for at, source in enumerate(self._sources):
             _bytes(source)[:] = (at.to_bytes(8) * (-(-nbytes // 8)))[:nbytes]
+        self._l1.finish_write(self._held)
         self._consume: Any = import_module("lmcache.v1.platform").consume_fd
         self._adapters = {name: self._adapter(name, port, workers) for name in ADAPTERS}
 
@@ -68,8 +73,19 @@ class Peer:
         adapter.submit_unlock(self._keys)
         assert found.popcount() == len(self._keys)
 
+    def hit(self, batch: int) -> None:
+        for at in range(0, len(self._held), batch):
+            keys = self._held[at : at + batch]
+            found = self._l1.reserve_read(keys)
+            for key in keys:
+                found[key][1].byte_array  # noqa: B018 - what is measured
+            self._l1.finish_read(keys)
+
     def run(self, adapter: str, operation: str) -> None:
-        getattr(self, operation)(self._adapters[adapter])
+        if adapter == "l1":
+            self.hit(int(operation))
+        else:
+            getattr(self, operation)(self._adapters[adapter])
 
     def prove(self) -> None:
         """Let each adapter store the batch and load it, and compare."""
@@ -85,8 +101,7 @@ class Peer:
         for adapter in self._adapters.values():
             adapter.close()
 
-    def _reserved(self, api: Any, model: str) -> list[Any]:
-        keys = [api.ObjectKey(key.chunk_hash, model, 0) for key in self._keys]
+    def _reserved(self, keys: list[Any]) -> list[Any]:
         reserved = self._l1.reserve_write(keys, [False] * len(keys), self._layout)
         return [reserved[key][1] for key in keys]
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.lmcache_peer PYTHON [--quick] [--rounds N]``: beside LMCache's adapters.
+"""``python -m benchmarks.lmcache_peer PYTHON [--quick] [--rounds N]``: beside LMCache.
 
 PYTHON is the interpreter of an environment with LMCache (seen to work: 0.5.6 installed without its
 dependencies, a CPU build of torch 2.13, and what its imports then ask for). Its ``valkey`` adapter
@@ -7,6 +7,8 @@ server without TLS or Cluster) run there as a child process and take turns with 
 by round, against one server, all with `WORKERS` workers. Each moves its own values.
 
 LMCache checks nothing but sizes, as "size" does, so the targets are for that.
+
+Hits in its L1 (reserve, take the bytes, release) are compared with those in ours first.
 """
 
 from __future__ import annotations
@@ -26,13 +28,17 @@ import attrs
 
 from benchmarks import lmcache_child
 from benchmarks.lmcache_child import ADAPTERS
+from benchmarks.peer import Load
+from benchmarks.peers_memory import Hits, timed
 from benchmarks.runner import Options, Pass, Report, Subject, SubjectError, paired
 from benchmarks.valkey import MODES, Batch
+from tieredkv import TieredStore
 from tieredkv.config import KiB, MiB
 from tieredkv.testing.valkey import ValkeyServer
 
 WORKERS: Final = 8
 _BASE: Final = "lmcache valkey"
+_HITS_TOGETHER: Final = (1, 32, 256)
 
 # payload bytes → values a batch, targets of look-ups, loads and stores
 _BATCHES: Final[dict[int, tuple[int, dict[str, float]]]] = {
@@ -92,9 +98,24 @@ def run(python: Path, options: Options) -> Iterator[Report]:
         with ValkeyServer() as server, lmcache(python, server.port, nbytes, size) as child:
             batch = Batch(server, nbytes, size)
             try:
+                if nbytes == min(_BATCHES):
+                    for together in _HITS_TOGETHER:
+                        yield anyio.run(_hits, options, Load(nbytes, size), child, together)
                 yield from anyio.run(_compare, options, batch, child, targets)
             finally:
                 batch.client.close()
+
+
+async def _hits(options: Options, load: Load, child: Child, together: int) -> Report:
+    async with TieredStore(load.l1()) as store:
+        hits = await Hits(load, together).store(store)
+        subjects = [
+            Subject("lmcache L1", partial(child.run, "l1", str(together), len(load.keys))),
+            Subject("TieredStore", partial(timed, hits)),
+        ]
+        result = await paired(subjects, rounds=options.rounds_or(101), warmup=2)
+    title = f"LMCache {child.version}: hits in L1 of {load}, {together} at a time"
+    return Report(title, result.rows(), [result.ratio("TieredStore", "lmcache L1", speed=True)])
 
 
 async def _compare(

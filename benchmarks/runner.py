@@ -23,6 +23,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from statistics import median, quantiles
 from typing import Final
 
@@ -62,10 +63,15 @@ class Options:
     Attributes:
         quick: Smallest sizes and two rounds: whether it works, not how fast.
         rounds: Number of rounds, or None for each benchmark's own.
+        traces: Files of requests to replay.
+        recompute_ms: What it takes to compute a chunk that a replay does not find, or None if
+            nobody knows.
     """
 
     quick: bool = False
     rounds: int | None = None
+    traces: tuple[Path, ...] = ()
+    recompute_ms: float | None = None
 
     def rounds_or(self, usual: int) -> int:
         """Return how many rounds to run where `usual` is the benchmark's own number."""

@@ -6,20 +6,37 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from benchmarks.runner import LoopLag, Paired, Pass, Subject, SubjectError, paired
+from benchmarks.contenders import compare
+from benchmarks.peer import BlockingClient, Client, Load, Plan, lacking
+from benchmarks.peer_clients import ASYNC, BLOCKING, JSON
+from benchmarks.peers_disk import KINDS as DISK
+from benchmarks.peers_memory import PEERS as MEMORY
+from benchmarks.runner import LoopLag, Options, Paired, Pass, Subject, SubjectError, paired
 
+OURS = ("TieredStore", "TieredStore, uvloop", "TieredStore, trio")
 ROOT = Path(__file__).parents[2]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def names_of(kinds: Iterable[type[Client]]) -> Iterator[str]:
+    """Yield the names of those that can be used here; what they load is proved by the benchmark."""
+    return (kind.name for kind in kinds if not kind.missing())
+
+
+def memory_peers() -> Iterator[str]:
+    return (name for name, packages in MEMORY.items() if not lacking(*packages))
 
 
 @pytest.mark.parametrize(
@@ -29,6 +46,13 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("l1", {"cachetools.LRUCache", "get(str)", "get_many(32 ObjectKey)", "copy", "put"}),
         ("store", {"DiskBackend", "TieredStore", "threads with preadv"}),
         ("outage", {"disk alone", "disk below a tier that hangs"}),
+        ("peers_memory", {"cachetools.LRUCache", "copy", *OURS, *memory_peers()}),
+        ("peers_disk", {"TieredStore", "TieredStore, size", *names_of(DISK)}),
+        pytest.param(
+            "peers_valkey",
+            {"TieredStore, size", *OURS, *names_of((*BLOCKING, *ASYNC, *JSON))},
+            marks=pytest.mark.network,
+        ),
     ],
 )
 def test_a_benchmark_prints_what_it_writes(name: str, subjects: set[str], tmp_path: Path) -> None:
@@ -45,6 +69,65 @@ def test_a_benchmark_prints_what_it_writes(name: str, subjects: set[str], tmp_pa
     for report in reports:
         assert report["title"] in done.stdout
         assert all(figure["name"] in done.stdout for figure in report["figures"])
+
+
+@pytest.mark.network
+def test_a_trace_is_replayed_through_all_tiers(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    trace = ROOT / "tests/cli/traces/chat.jsonl.gz"
+    done = run(
+        *("replay", "--quick", "--rounds", "1", "--json", str(file)),
+        *("--trace", str(trace), "--recompute-ms", "5"),
+    )
+    assert done.returncode == 0, done.stderr
+    (report,) = json.loads(file.read_text())["benchmarks"]["replay"]
+    assert "chat" in report["title"]
+    figures = {figure["name"]: figure["value"] for figure in report["figures"]}
+    for tiers in (["L1"], ["L1", "disk"], ["L1", "disk", "valkey"]):
+        store = " + ".join(tiers)
+        served = [f"hits in {tier.lower()}" for tier in tiers] + ["computed"]
+        assert sum(figures[f"{store}: {what}"] for what in served) == pytest.approx(100)
+        assert figures[f"{store}: verified"] > 0
+        assert figures[f"{store}: wrong values"] == 0
+        assert figures[f"{store}: time, of that to compute all"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("--trace", "there-is-none"), "there-is-none: No such file"),
+        (("--recompute-ms", "0"), "--recompute-ms=0.0"),
+    ],
+)
+def test_a_replay_that_cannot_be_is_refused(arguments: tuple[str, str], what: str) -> None:
+    done = run("replay", *arguments)
+    assert done.returncode == 2
+    assert what in done.stderr
+
+
+@pytest.mark.parametrize("loaded", [b"", bytes(64), b"other bytes"])
+def test_a_peer_that_loads_other_bytes_than_it_stored_is_found_out(loaded: bytes) -> None:
+    class Peer(BlockingClient):
+        name = "peer"
+
+        def open(self) -> None: ...
+
+        def get(self, group: slice) -> Sequence[bytes]:
+            return [loaded for _ in self.load.keys[group]]
+
+        def set(self, group: slice) -> None: ...
+
+        def close(self) -> None: ...
+
+    async def compared() -> None:
+        load = Load(64, 2)
+        plan = Plan.batch(load, connections=1)
+        await compare(
+            Options(quick=True), load, plan, "load", title="", clients=[Peer(load, "")], stores=[]
+        )
+
+    with pytest.raises(AssertionError, match="peer loads wrong bytes"):
+        anyio.run(compared)
 
 
 def test_an_unknown_benchmark_is_refused_with_the_known_ones() -> None:
