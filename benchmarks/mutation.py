@@ -1,13 +1,15 @@
 """``python -m benchmarks.mutation [MODULE ...] [--most N] [--jobs N]``: do the tests notice?
 
-Plants one defect at a time in a copy of the project and runs the tests of the module it is in. A
-*mutant* that no test notices survives; it is printed as a difference, and the exit status is 1.
+Plants one defect at a time in a copy of the project and runs the tests of the module it is in,
+which must pass without one. A *mutant* is killed by the first test that fails, which is named, or
+when the tests do not end. One that no test notices survives: it is printed as a difference, and
+the exit status is 1.
 
 What is planted: comparisons off by one or turned around, ``+`` for ``-``, ``and`` for ``or``, a
 whole number one higher, a condition that always or never holds, a call that is not made. What a
 defect there cannot break is left alone: annotations, docstrings, messages, logs, ``__repr__``.
 
-Those in `HARMLESS` change nothing that can be seen, for the reason given.
+Those in ``harmless.toml`` change nothing that can be seen, for the reason given; they are not run.
 """
 
 from __future__ import annotations
@@ -18,10 +20,14 @@ import copy
 import difflib
 import os
 import random
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,23 +36,21 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[1]
 
-_WRITES: Final = tuple(
-    f"tests/store/test_{what}.py"
-    for what in ("writes", "writeback", "write_on", "back_fill", "interruption")
+
+def _of_the_store(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/store/test_{name}.py" for name in names)
+
+
+_WRITES: Final = _of_the_store(
+    "writes", "writeback", "write_on", "back_fill", "unfinished_changes", "quotas"
 )
-_READS: Final = tuple(
-    f"tests/store/test_{what}.py"
-    for what in (
-        "loads",
-        "pending_reads",
-        "integrity",
-        "lookups",
-        "memory",
-        "store",
-        "clear",
-        "fences",
-    )
+_READS: Final = _of_the_store(
+    "loads", "pending_reads", "integrity", "lookups", "memory", "store", "arguments", "fences"
 )
+_TIERS: Final = _of_the_store(
+    "health", "absences", "changing_tiers", "opening", "stats", "clear", "shared_memory"
+)
+_LAST: Final = _of_the_store("interruption", "state_machine")  # they take longest
 TESTS: Final[dict[str, tuple[str, ...]]] = {
     "frames": ("tests/leaves/test_frame_format.py", "tests/store/test_integrity.py"),
     "pool/allocator": ("tests/pool/test_allocator.py", "tests/pool/test_pool_machine.py"),
@@ -54,32 +58,32 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "pool/lease": ("tests/pool/test_leases.py", "tests/pool"),
     "backends/_workers": ("tests/workers",),
     "tiers/fences": ("tests/store/test_fences.py", *_WRITES),
-    "tiers/inflight": ("tests/store/test_inflight.py", *_READS, *_WRITES),
-    "tiers/pins": ("tests/store/test_lookups.py", *_READS),
-    "tiers/chain": (*_READS, *_WRITES),
-    "tiers/writes": (*_WRITES, *_READS),
-    "tiers/writer": (*_WRITES, *_READS),
-    "tiers/put": (*_WRITES, *_READS),
+    "tiers/inflight": ("tests/store/test_inflight.py", *_READS, *_WRITES, *_LAST),
+    "tiers/pins": ("tests/store/test_lookups.py", *_READS, *_LAST),
+    "tiers/chain": (*_READS, *_WRITES, *_LAST),
+    "tiers/writes": (*_WRITES, *_READS, *_TIERS, *_LAST),
+    "tiers/writer": (*_WRITES, *_READS, *_TIERS, *_LAST),
+    "tiers/put": (*_WRITES, *_READS, *_LAST),
+    "tiers/reads": (*_READS, *_LAST),
+    "tiers/tier": (*_TIERS, *_READS, *_WRITES),
+    "tiers/health": _TIERS,
+    "tiers/capacity": _of_the_store("quotas"),
+    "keys": ("tests/leaves/test_wire_names.py",),
+    "backends/threaded": ("tests/conformance",),
+    "backends/disk/index": ("tests/disk",),
+    "backends/disk/space": ("tests/disk",),
+    "backends/disk/files": ("tests/disk",),
 }
 """Module → the tests that are to notice a defect in it."""
 
-HARMLESS: Final[dict[tuple[str, str], str]] = {
-    (
-        "pool/allocator",
-        "self._nonempty = 0  =>  self._nonempty = 1",
-    ): "no extent is of class 0, and its bit is never looked at",
-    (
-        "frames",
-        "self.generation: int = 0  =>  self.generation: int = 1",
-    ): "of `FrameCheck` it says nothing before a HIT; of `SizeCheck` a test holds it",
-    (
-        "backends/_workers",
-        "self._overtaken[priority] = 0  =>  self._overtaken[priority] = 1",
-    ): "what has had its turn is patient three times instead of four",
-}
-"""Module and change → why it makes no difference."""
+HARMLESS: Final[dict[str, dict[str, str]]] = tomllib.loads(
+    (ROOT / "benchmarks" / "harmless.toml").read_text(encoding="utf-8")
+)
+"""Module → change → why it makes no difference."""
 
-_TESTS_TAKE_S: Final = 120
+_PATIENCE: Final = 2
+"""How many times as long as without a defect, and half a minute more, tests may take."""
+
 _TURNED: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -106,46 +110,50 @@ class Mutant(NamedTuple):
     """One planted defect."""
 
     module: str
+    where: str
     source: str
     difference: str
 
     @property
     def change(self) -> str:
-        """What it changes, in one line."""
+        """Where it is and what it changes, in one line."""
         old, new = (
             " ".join(line[1:].strip() for line in self.difference.splitlines() if line[0] == sign)
             for sign in "-+"
         )
-        return f"{old}  =>  {new}"
+        return f"{self.where}: {old}  =>  {new}"
 
 
 def mutants(module: str) -> Iterator[Mutant]:
     """Yield every mutant of a module."""
     tree = ast.parse((ROOT / "tieredkv" / f"{module}.py").read_text(encoding="utf-8"))
     plain = ast.unparse(tree)
-    for place, _ in enumerate(_sites(tree)):
-        for variant in range(_variants(_sites(tree)[place])):
+    for place, (where, node) in enumerate(_sites(tree)):
+        for variant in range(_variants(node)):
             changed = copy.deepcopy(tree)
-            _plant(_sites(changed)[place], variant)
+            _plant(_sites(changed)[place][1], variant)
             source = ast.unparse(ast.fix_missing_locations(changed))
             lines = difflib.unified_diff(plain.splitlines(), source.splitlines(), n=0, lineterm="")
-            yield Mutant(module, source, "\n".join(list(lines)[3:]))
+            yield Mutant(module, where, source, "\n".join(list(lines)[3:]))
 
 
-def _sites(tree: ast.AST) -> list[ast.AST]:
-    """Return the nodes that can be changed, in an order that a copy of the tree has, too."""
-    found: list[ast.AST] = []
+def _sites(tree: ast.AST) -> list[tuple[str, ast.AST]]:
+    """Return what can be changed, and where it is, in an order that a copy of the tree has, too."""
+    found: list[tuple[str, ast.AST]] = []
 
-    def walk(node: ast.AST, *, inside: bool) -> None:
+    def walk(node: ast.AST, where: str, *, inside: bool) -> None:
         if isinstance(node, ast.FunctionDef) and node.name in _TOLD:
             return
         if isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert):
             return
         if isinstance(node, ast.Expr) and _names(node.value).split(".")[0] in _SILENT:
             return
-        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            where = f"{where}.{node.name}".lstrip(".")
+        inside = inside or is_function
         if inside and _variants(node):
-            found.append(node)
+            found.append((where, node))
         for name, child in ast.iter_fields(node):
             if name in {"annotation", "returns", "decorator_list", "args"} and isinstance(
                 node, ast.FunctionDef | ast.AsyncFunctionDef | ast.AnnAssign | ast.arg
@@ -153,9 +161,9 @@ def _sites(tree: ast.AST) -> list[ast.AST]:
                 continue
             for one in child if isinstance(child, list) else [child]:
                 if isinstance(one, ast.AST):
-                    walk(one, inside=inside)
+                    walk(one, where, inside=inside)
 
-    walk(tree, inside=False)
+    walk(tree, "", inside=False)
     return found
 
 
@@ -197,29 +205,85 @@ def _plant(node: ast.AST, variant: int) -> None:
             node.test = ast.Constant(value=variant == 1)
 
 
-def is_killed(mutant: Mutant, project: Path) -> bool:
-    """Return whether the tests notice a mutant, in a copy of the project of one's own."""
-    file = project / "tieredkv" / f"{mutant.module}.py"
+def killer(project: Path, module: str, source: str | None, *, most_s: float) -> str:
+    """Run a module's tests in a copy of the project; return what fails first, or "" if all pass.
+
+    Args:
+        project: The copy, which nobody else uses.
+        module: The module.
+        source: What it is replaced by meanwhile; None for nothing.
+        most_s: Seconds after which the tests are given up.
+    """
+    file = project / "tieredkv" / f"{module}.py"
     original = file.read_text(encoding="utf-8")
-    file.write_text(mutant.source, encoding="utf-8")
+    if source is not None:
+        file.write_text(source, encoding="utf-8")
     options = ("-x", "-q", "-W", "error", "-p", "no:cacheprovider", "--hypothesis-profile=brief")
     some = ("-k", "not uvloop and not trio")
-    command = [sys.executable, "-m", "pytest", *options, *some, *TESTS[mutant.module]]
-    environment = {**os.environ, "PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        done = subprocess.run(
-            command,
-            cwd=project,
-            env=environment,
-            capture_output=True,
-            timeout=_TESTS_TAKE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return True
-    finally:
-        file.write_text(original, encoding="utf-8")
-    return done.returncode != 0
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", *options, *some, *TESTS[module]],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as tests:
+        try:
+            said, _ = tests.communicate(timeout=most_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(tests.pid, signal.SIGKILL)  # with the servers that the tests have started
+            return f"no end within {most_s:.0f} s"
+        finally:
+            file.write_text(original, encoding="utf-8")
+    if tests.returncode == 0:
+        return ""
+    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", said, re.MULTILINE)
+    return failed[1] if failed else f"pytest, exit status {tests.returncode}"
+
+
+def examine(
+    module: str, projects: Sequence[Path], *, most: int, seed: int
+) -> tuple[int, int, list[Mutant]]:
+    """Plant some of a module's mutants, and print what kills them.
+
+    Args:
+        module: The module.
+        projects: Copies of the project; so many are examined at a time.
+        most: How many are planted.
+        seed: Which ones.
+
+    Returns:
+        How many that were, how many of them are explained, and the survivors.
+    """
+    began = time.monotonic()
+    if failed := killer(projects[0], module, None, most_s=3600):
+        raise SystemExit(f"{module}: {failed} fails without any defect")
+    most_s = 30 + _PATIENCE * (time.monotonic() - began)
+    known = list(mutants(module))
+    chosen = random.Random(seed).sample(known, min(most, len(known)))
+    explained = HARMLESS.get(module, {})
+    if gone := explained.keys() - {mutant.change for mutant in known}:
+        raise SystemExit(f"{module}: explained, but not to be found: {gone.pop()}")
+    free: SimpleQueue[Path] = SimpleQueue()
+    for project in projects:
+        free.put(project)
+
+    def run(mutant: Mutant) -> bool:
+        project = free.get()
+        try:
+            by = killer(project, module, mutant.source, most_s=most_s)
+        finally:
+            free.put(project)
+        verdict = f"killed   by {by}" if by else "SURVIVES"
+        print(f"{module}: {mutant.change}\n    {verdict}", flush=True)
+        return bool(by)
+
+    tried = [mutant for mutant in chosen if mutant.change not in explained]
+    with ThreadPoolExecutor(len(projects)) as threads:
+        killed = list(threads.map(run, tried))
+    survivors = [mutant for mutant, dead in zip(tried, killed, strict=True) if not dead]
+    return len(chosen), len(chosen) - len(tried), survivors
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -232,35 +296,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if unknown := set(given.modules) - set(TESTS):
         parser.error(f"no tests are known for {unknown.pop()!r}: choose from {', '.join(TESTS)}")
-    chosen: list[Mutant] = []
-    for module in given.modules or TESTS:
-        known = [m for m in mutants(module) if (module, m.change) not in HARMLESS]
-        chosen += random.Random(given.seed).sample(known, min(given.most, len(known)))
-    projects: SimpleQueue[Path] = SimpleQueue()
-
-    def run(mutant: Mutant) -> bool:
-        project = projects.get()
-        try:
-            killed = is_killed(mutant, project)
-        finally:
-            projects.put(project)
-        print(
-            f"{'killed  ' if killed else 'SURVIVES'} {mutant.module}: {mutant.change}", flush=True
-        )
-        return killed
-
-    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(given.jobs) as threads:
-        for job in range(given.jobs):
-            project = Path(directory) / str(job)
-            leave_out = shutil.ignore_patterns(".git", "docs", "__pycache__", ".nox", ".venv")
+    lines: list[str] = []
+    left: list[Mutant] = []
+    with tempfile.TemporaryDirectory() as directory:
+        leave_out = shutil.ignore_patterns(".git", "docs", "__pycache__", ".nox", ".venv")
+        projects = [Path(directory) / str(job) for job in range(given.jobs)]
+        for project in projects:
             shutil.copytree(ROOT, project, ignore=leave_out)
-            projects.put(project)
-        outcomes = list(threads.map(run, chosen))
-    survivors = [m for m, killed in zip(chosen, outcomes, strict=True) if not killed]
-    print(f"{len(chosen)} mutants, {len(chosen) - len(survivors)} killed")
-    for mutant in survivors:
-        print(f"\n{mutant.module}\n{mutant.difference}")
-    return min(len(survivors), 1)
+        for module in given.modules or TESTS:
+            planted, explained, survivors = examine(
+                module, projects, most=given.most, seed=given.seed
+            )
+            left += survivors
+            killed = planted - explained - len(survivors)
+            lines.append(
+                f"{module:24}{planted:4} mutants, {killed:4} killed, {explained:2} explained"
+            )
+    print("", *lines, sep="\n")
+    for mutant in left:
+        print(f"\n{mutant.module}, {mutant.where}\n{mutant.difference}")
+    return min(len(left), 1)
 
 
 if __name__ == "__main__":
