@@ -220,6 +220,14 @@ class TestFeeding:
             wanted = GetStatus.CORRUPT if spoil and payload else GetStatus.HIT
             assert check.result() is wanted
 
+    def test_what_was_fed_is_not_read_again(self) -> None:
+        frame = frame_of(b"0123456789")
+        check = check_of(frame)
+        check.feed(memoryview(frame)[:4])
+        check.feed(memoryview(frame)[4:10])
+        frame[:10] = bytes(10)
+        assert check.result() is GetStatus.HIT
+
     def test_a_backend_that_stops_feeding_half_way_is_not_trusted(self) -> None:
         frame = frame_of(b"0123456789")
         check = check_of(frame)

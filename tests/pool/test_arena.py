@@ -65,6 +65,23 @@ class TestRegion:
         has_them = Path("/sys/kernel/mm/transparent_hugepage").exists()
         assert ("hg" in flags_of_memory_at(address)) == has_them
 
+    def test_is_touched_ahead_whole_and_nothing_beside_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(arena_module, "_PREFAULTED_BYTES", 2 * PAGE)
+        memory = memoryview(bytearray(b"\xff" * 12 * PAGE))
+        skipped = -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % PAGE + 4 * PAGE
+        arena = Arena(
+            5 * PAGE,
+            alignment_bytes=PAGE,
+            overflow_bytes=0,
+            room_bytes=0,
+            memory=memory[skipped : skipped + 5 * PAGE],
+        )
+        arena.prefault()
+        assert bytes(memory[skipped : skipped + 5 * PAGE]).count(0) == 5 * PAGE
+        assert bytes(memory).count(0xFF) == 7 * PAGE
+
 
 def flags_of_memory_at(address: int) -> list[str]:
     """Return the flags of a mapping, as proc(5) lists them in ``smaps``; none elsewhere."""
@@ -135,6 +152,14 @@ class TestBlocks:
         assert other[0] == ord("p")
         with pytest.raises(TypeError):
             other[0] = 0
+
+    def test_may_have_any_number_of_sizes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(arena_module, "_MAX_CACHED_TYPES", 2)
+        arena = arena_of(10)
+        for pages in range(1, 5):
+            value = bytes([pages]) * (pages * PAGE - ROOM)
+            assert arena.view(filled(arena, value)) == value
+        assert len(arena._types) == 2
 
 
 KEEPERS: dict[str, Callable[[memoryview], Any]] = {
@@ -308,9 +333,10 @@ class TestOverflow:
         assert (arena.held_blocks, arena.overflow_used_bytes) == (1, PAGE)
         assert (arena.held_bytes, arena.used_bytes) == (0, 0), "it is no part of the region"
         assert view == b"x" * 90
+        assert arena.allocate_overflow("b", 2 * PAGE - ROOM) is None
         del view
-        arena.drain()
-        assert (arena.held_blocks, arena.overflow_used_bytes) == (0, 0)
+        assert arena.allocate_overflow("b", 2 * PAGE - ROOM) is not None
+        assert (arena.held_blocks, arena.overflow_used_bytes) == (0, 2 * PAGE)
 
     def test_memory_that_the_system_refuses_is_not_counted(
         self, monkeypatch: pytest.MonkeyPatch

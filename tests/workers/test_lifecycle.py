@@ -56,6 +56,38 @@ async def test_closing_settles_the_callers_that_wait_in_the_queue() -> None:
         gate.let_go.set()
 
 
+async def test_closing_does_not_refuse_jobs_that_have_all_begun() -> None:
+    other, last = Gate(), Gate()
+    async with workers_of(2) as workers, anyio.create_task_group() as tasks:
+        tasks.start_soon(workers.run, other)
+        await other.wait_entered()
+        # The second of its hops still waits in the queue when the first is at the last job.
+        tasks.start_soon(workers.run_all, [Client.use, last.stay])
+        await last.wait_entered()
+        with anyio.move_on_after(0.05):
+            await workers.aclose()
+        last.let_go.set()
+        other.let_go.set()
+
+
+async def test_workers_that_open_again_count_what_still_runs() -> None:
+    clients, gate = Clients(), Gate()
+    ran: list[Client] = []
+    async with workers_of(1, clients) as workers, anyio.create_task_group() as tasks:
+        tasks.start_soon(workers.run, gate)
+        await gate.wait_entered()
+        with anyio.move_on_after(0.05):
+            await workers.aclose()
+        workers.open()
+        assert workers.num_running == 1
+        tasks.start_soon(workers.run, ran.append)
+        await anyio.wait_all_tasks_blocked()
+        assert not ran
+        gate.let_go.set()
+    assert ran
+    assert clients.open == []
+
+
 async def test_closing_twice_and_opening_again() -> None:
     clients = Clients()
     async with workers_of(1, clients) as workers:

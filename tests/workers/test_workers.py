@@ -129,6 +129,11 @@ async def test_a_batch_may_be_shared_out_over_fewer_workers() -> None:
     assert len(threads) == 2
 
 
+async def test_an_empty_batch_ends_at_once() -> None:
+    async with workers_of(1) as workers:
+        await workers.run_all([])
+
+
 async def test_random_cancellation_loses_no_worker() -> None:
     chance = random.Random(7)
     async with workers_of(4) as workers:

@@ -171,10 +171,10 @@ class _Batch(Generic[ClientT]):
             return False
         left = False
         try:
-            while self.jobs and not left:
+            while not left:
                 try:
                     job = self.jobs.popleft()
-                except IndexError:  # another hop was faster
+                except IndexError:  # this hop or another has begun the last one
                     break
                 job(holder.client)
                 del job  # its memory is free as soon as it has ended

@@ -250,11 +250,9 @@ class Arena:
         """
         view = entry.view
         if view is None:
-            with self._exporting:
-                view = entry.view
-                if view is None:
-                    view = memoryview(self._export(entry)).cast("B")[: entry.nbytes].toreadonly()
-                    entry.view = view
+            with self._exporting:  # what another thread has made meanwhile is of the same exporter
+                view = memoryview(self._export(entry)).cast("B")[: entry.nbytes].toreadonly()
+                entry.view = view
         return view[:]
 
     def writable(self, entry: Entry) -> memoryview:

@@ -46,7 +46,7 @@ class LeaseBook:
         self._closed: dict[int, Entry] = {}
         self._told: list[dict[int, Entry]] = []
         self._warn_s = warn_s
-        self._next_look = time.monotonic() + warn_s
+        self._next_look = 0.0
 
     def __len__(self) -> int:
         return len(self.page) + len(self._closed) + sum(map(len, self._told))
