@@ -80,10 +80,18 @@ async def test_another_size_than_asked_for_is_rejected_on_disk_too(store: Tiered
     assert result.status is GetStatus.REJECTED
     assert isinstance(result.error, SizeMismatchError)
     assert (result.error.stored, result.error.wanted) == (5, 4)
+    (result,) = await store.get_many(["key"], sizes=[0])
+    assert isinstance(result.error, SizeMismatchError)
+    assert (result.error.stored, result.error.wanted) == (5, 0)
     assert await store.get("key", size=4) is None
     assert await store.get_into("key", bytearray(4)) is None
     assert await store.get_into("key", bytearray(6)) is None
     assert await store.get_into("key", bytearray(5)) == 5
+    await store.put("empty", b"")
+    evict_all(store)
+    (result,) = await store.get_many(["empty"], sizes=[4])
+    assert isinstance(result.error, SizeMismatchError)
+    assert (result.error.stored, result.error.wanted) == (0, 4)
 
 
 async def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:

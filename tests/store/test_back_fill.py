@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from tieredkv import GetStatus, L1Config, TieredStore
-from tieredkv.backends import DiskBackend
-from tieredkv.config import MiB, Promotion, WriteOn
-from tieredkv.testing.faults import Fault, FaultyBackend
-from tieredkv.testing.memory import MemoryBackend
+from tieredkv.backends import DiskBackend, WriteRequest
+from tieredkv.config import KiB, MiB, Promotion, WriteOn
+from tieredkv.results import WriteOutcome
+from tieredkv.testing.faults import Fault, FaultyBackend, FaultyOperation
+from tieredkv.testing.memory import MemoryBackend, MemoryMedium
 
 pytestmark = pytest.mark.anyio
 
@@ -44,14 +46,54 @@ async def test_it_is_written_to_the_tiers_above_that_lack_it(tmp_path: Path) -> 
         assert store.stats().tiers[upper.name].outcomes["write", "back_fill"] == 1
 
 
-async def test_a_tier_that_did_not_answer_is_not_written_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("operation", "size"), [("stat", None), ("read", 5)])
+async def test_a_tier_that_did_not_answer_is_not_written_to(
+    tmp_path: Path, operation: FaultyOperation, size: int | None
+) -> None:
     upper, disk = tiers(tmp_path)
     async with TieredStore(4 * MiB, [upper, disk]) as store:
         await store.put("a", b"value")
         await lose_above(store, upper)
-        upper.inject(Fault("stat", "raise"))
-        assert await store.get_bytes("a") == b"value"
+        upper.inject(Fault(operation, "raise"))
+        with await store.get_many(["a"], sizes=[size]) as (result,):
+            assert result.tier == "disk"
         assert not await is_in(store, upper.name, "a")
+
+
+async def test_it_takes_no_more_room_than_writes_may(tmp_path: Path) -> None:
+    upper, disk = tiers(tmp_path)
+    async with TieredStore(4 * MiB, [upper, disk], max_pending=16 * KiB) as store:
+        for key in "ab":
+            await store.put(key, bytes(8 * KiB))
+            await store.flush()
+        await lose_above(store, upper)
+        upper.inject(Fault("write", "late", "a"))
+        for key in "ab":
+            assert await store.get_bytes(key) == bytes(8 * KiB)
+        await upper.until_held()
+        await upper.land()
+        assert [await is_in(store, upper.name, key) for key in "ab"] == [True, False]
+
+
+async def test_a_tier_that_expires_values_is_told_the_time_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Expiring(MemoryBackend):
+        def _write(self, client: MemoryMedium, request: WriteRequest) -> WriteOutcome:
+            told.append(request.ttl_s)
+            return super()._write(client, request)
+
+    told: list[float | None] = []
+    now_s = int(time.time())
+    monkeypatch.setattr("tieredkv.frames.time.time_ns", lambda: now_s * 10**9)
+    async with TieredStore(4 * MiB, [Expiring(native_ttl=True), DiskBackend(tmp_path)]) as store:
+        await store.put("a", b"value", ttl_s=3600)
+        await store.flush()
+        await store.clear(tiers=["l1", "memory"])
+        now_s += 600
+        assert await store.get_bytes("a") == b"value"
+        await store.flush()
+    assert told == [3600, 3000]
 
 
 @pytest.mark.parametrize("write_on", ["evict", "second_hit", "never"])
@@ -134,6 +176,19 @@ async def test_a_tier_says_when_its_values_rise(
                 found.append(result.tier == "l1")
         assert found == from_l1
         assert await is_in(store, upper.name, "a") is any(from_l1)
+
+
+async def test_the_first_hits_of_very_many_names_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tieredkv.tiers.tier._NAMES_REMEMBERED", 2)
+    upper, disk = tiers(tmp_path, promotion="second_hit")
+    async with TieredStore(4 * MiB, [upper, disk]) as store:
+        await store.put_many([(key, b"value") for key in "abc"])
+        await lose_above(store, upper)
+        for key in "abcbca":
+            assert await store.get_bytes(key) == b"value"
+        assert [await is_in(store, "l1", key) for key in "abc"] == [False, True, True]
 
 
 async def test_a_prefetch_is_asked_for(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import pytest
 from tests.store.stoppable import StoppableDisk
 from tieredkv import ALL, ObjectKey, TieredStore
 from tieredkv.config import MiB
-from tieredkv.errors import ConfigError
+from tieredkv.errors import ConfigError, TierError, TierUnavailableError
+from tieredkv.testing.faults import Fault, FaultyBackend
+from tieredkv.testing.memory import MemoryBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -49,6 +51,18 @@ async def test_one_tenant_in_every_tier(filled: TieredStore, tenant: object, cou
     assert removed == {"l1": count, "disk": count}
     assert len(await names(filled, "disk")) == 10 - count
     assert await filled.exists(key_of(0, "bert")) == (tenant is not ALL)
+
+
+@pytest.mark.parametrize("error", [TierUnavailableError, TierError])
+async def test_what_a_tier_did_not_remove_is_not_read(
+    error: type[TierError], anyio_backend: object
+) -> None:
+    tier = FaultyBackend(MemoryBackend())
+    async with TieredStore(4 * MiB, [tier]) as store:
+        await store.put("key", b"value")
+        tier.inject(Fault("delete", "raise", error=error))
+        assert await store.clear(tiers=["l1", "memory"]) == {"l1": 1, "memory": 0}
+        assert await store.get_bytes("key") is None
 
 
 async def test_readers_keep_their_bytes(filled: TieredStore) -> None:

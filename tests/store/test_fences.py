@@ -76,6 +76,15 @@ class TestBook:
         fences.carried_out("a", 8, HIT, 100)
         assert (fences.floor("a"), len(fences)) == (0, 0)
 
+    def test_what_is_carried_out_after_all_needs_none(self) -> None:
+        fences = Fences()
+        fences.missed("a", 7)  # as a delete begins
+        fences.carried_out("a", 7, MISS)
+        assert len(fences) == 0
+        fences.unknown("b", 8, UNKNOWN)
+        fences.carried_out("b", 8, HIT, 100)  # at a later try
+        assert (fences.floor("b"), fences.holds("b", 100)) == (8, HIT)
+
     def test_a_put_that_was_never_answered_stands_on_as_one_not_taken(self, clock: Clock) -> None:
         fences = Fences(10, clock=clock)
         fences.unknown("a", 7, UNKNOWN)
@@ -125,6 +134,12 @@ class TestBook:
         for generation, name in enumerate("abc", 7):
             fences.missed(name, generation)
         assert [fences.floor(name) for name in "abcd"] == [0, 8, 9, 0]
+
+    def test_generations_follow_the_clock_in_microseconds(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("time.time_ns", lambda: 1_700_000_000_123_456_789)
+        assert Generations().draw() == 1_700_000_000_123_456
 
     def test_generations_only_rise(self, monkeypatch: pytest.MonkeyPatch) -> None:
         generations = Generations()
@@ -212,6 +227,22 @@ class TestStore:
             assert (await store.put("a", b"second")).ok
             await store.clear()
             assert await store.get_bytes("a") == b"second"
+
+    async def test_a_put_that_was_never_sent_hides_nothing_of_a_later_one(
+        self, tier: FaultyBackend, integrity: Integrity
+    ) -> None:
+        at_once = WriteThrough(require="none")
+        async with TieredStore(4 * MiB, [tier], integrity=integrity, write_policy=at_once) as store:
+            tier.inject(Fault("write", "late"), Fault("write", "raise", after=1))
+            await store.put("a", b"first")
+            await tier.until_held()
+            await store.put("a", b"waits, and is overtaken")
+            await store.put("a", b"gets no answer")
+            await tier.land()
+            await store.flush()
+            await store.clear()
+            (stat,) = await store.stat_many(["a"])
+            assert stat.status is (UNKNOWN if integrity == "checksum" else MISS)
 
     async def test_other_keys_are_not_touched(
         self, tier: FaultyBackend, integrity: Integrity

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from tests.store.inside import inside
 from tieredkv import DeleteStatus, GetStatus, PutStatus, TieredStore
-from tieredkv.backends import DiskBackend, ValkeyBackend
+from tieredkv.backends import BackendStatus, DiskBackend, ValkeyBackend
 from tieredkv.config import MiB
 from tieredkv.errors import TieredKVError, TierError, TierFullError, TierUnavailableError
+from tieredkv.results import StatOutcome
 from tieredkv.tasks import Detached
 from tieredkv.testing.faults import Fault, FaultyBackend
 from tieredkv.testing.memory import MemoryBackend
@@ -95,6 +97,36 @@ class TestBreaker:
         with anyio.fail_after(30):
             await asked.wait()
             await health.aclose()
+
+    async def test_probes_come_ever_more_seldom(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pauses_s: list[float] = []
+
+        async def sleep(delay_s: float) -> None:
+            pauses_s.append(delay_s)
+            await checkpoint()
+
+        monkeypatch.setattr("tieredkv.tiers.health.anyio.sleep", sleep)
+        monkeypatch.setattr("tieredkv.tiers.health.random.uniform", lambda low, high: high)
+        answers = [DOWN] * 7 + [None]
+        health = Health("m", lambda: _next(answers), Detached())
+        health.open(DOWN)
+        while health.is_open:
+            await checkpoint()
+        assert pauses_s == [1.25 * seconds for seconds in (1, 2, 4, 8, 16, 30, 30, 30)]
+
+    async def test_after_an_answer_none_is_sent_any_more(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def sleep(delay_s: float) -> None:
+            health.succeeded("read")
+
+        monkeypatch.setattr("tieredkv.tiers.health.anyio.sleep", sleep)
+        health = health_of()
+        health.open(DOWN)
+        while health.is_open:
+            await checkpoint()
+        await health.aclose()
+        assert health.probes == 0
 
     async def test_each_change_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO, logger="tieredkv")
@@ -183,6 +215,63 @@ class TestStore:
                 assert await store.get("a") is None
             outcomes = store.stats().tiers[tier.name].outcomes
             assert (outcomes["stat", "unknown"], outcomes["stat", "not_asked"]) == (3, 7)
+
+    async def test_one_that_fails_for_some_names_only_is_asked_on(
+        self, tier: FaultyBackend
+    ) -> None:
+        async with TieredStore(4 * MiB, [tier]) as store:
+            tier.inject(Fault("stat", "raise", "a", times=None))
+            for _ in range(5):
+                with await store.get_many(["a", "b"]) as results:
+                    assert [result.status for result in results] == [
+                        GetStatus.UNKNOWN,
+                        GetStatus.MISS,
+                    ]
+            assert store.stats().tiers[tier.name].is_asked
+
+    async def test_one_that_raises_or_leaves_outcomes_out_is_not_asked_any_more(
+        self, anyio_backend: object
+    ) -> None:
+        class Defective(MemoryBackend):
+            async def stat_many(self, names: Sequence[str]) -> list[StatOutcome]:
+                if names == ["raise"]:
+                    raise LookupError("lost")
+                return (await super().stat_many(names))[1:]
+
+        async with TieredStore(4 * MiB, [Defective()]) as store:
+            for key in ("raise", "a", "raise"):
+                (result,) = await store.get_many([key])
+                assert result.status is GetStatus.UNKNOWN
+                words = "LookupError: lost" if key == "raise" else "an outcome is missing"
+                assert words in str(result.error)
+            assert not store.stats().tiers["memory"].is_asked
+
+    @pytest.mark.parametrize(
+        ("says", "reason"),
+        [
+            ("well", ""),
+            ("ill", "out of sorts"),
+            ("raises", "status: LookupError: lost"),
+            ("hangs", "status: no answer within 0.01 s"),
+        ],
+    )
+    async def test_status_tells_what_a_tier_says_of_itself(
+        self, says: str, reason: str, anyio_backend: object
+    ) -> None:
+        class Talking(MemoryBackend):
+            deadline_s = 0.01
+
+            async def status(self) -> BackendStatus:
+                if says == "raises":
+                    raise LookupError("lost")
+                if says == "hangs":
+                    await anyio.sleep_forever()
+                return BackendStatus(is_healthy=says == "well", reason=reason, details={"n": 1})
+
+        async with TieredStore(4 * MiB, [Talking()]) as store:
+            status = (await store.status())["tiers"]["memory"]
+            assert (status["is_healthy"], status["reason"]) == (not reason, reason)
+            assert status["details"] == ({"n": 1} if says in ("well", "ill") else {})
 
 
 class TestOpening:

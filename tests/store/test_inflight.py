@@ -39,3 +39,14 @@ async def test_loads_are_of_use_again_when_their_key_has_changed() -> None:
         assert not inflight.join("a", None)[0].current
         assert inflight.join("b", None)[0].current
     assert inflight.join("a", None)[0].current
+
+
+async def test_a_load_from_before_or_during_a_change_is_of_no_use_after_it() -> None:
+    inflight = InFlight()
+    before, _ = inflight.join("a", None)
+    with inflight.changing(["a"]):
+        assert not before.current
+        during, is_new = inflight.join("a", None)
+        assert is_new
+        assert inflight.join("a", None) == (during, False)
+    assert inflight.join("a", None)[0] not in (before, during)

@@ -11,11 +11,17 @@ from tests.store.inside import inside
 from tests.store.stoppable import StoppableDisk
 from tieredkv import (
     GetStatus,
+    L1Config,
     PutStatus,
     TieredStore,
     WriteThrough,
 )
 from tieredkv.backends import DiskBackend
+from tieredkv.config import KiB
+from tieredkv.errors import OutOfMemoryError, TierError
+from tieredkv.testing.content import gist
+from tieredkv.testing.faults import Fault, FaultyBackend
+from tieredkv.testing.memory import MemoryBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -73,6 +79,22 @@ async def test_bare_stores_read_what_framed_ones_wrote_but_not_the_other_way(
         ]
 
 
+async def test_a_bare_store_strips_a_trailer_as_far_as_there_is_memory(tmp_path: Path) -> None:
+    value = b"v" * (600 * KiB)
+    async with TieredStore(l1="8MiB", l2=[DiskBackend(tmp_path)]) as store:
+        await store.put("framed", value)
+    l1 = L1Config(capacity="1MiB", overflow=0)  # for one of them
+    async with TieredStore(l1, [DiskBackend(tmp_path)], integrity="size") as store:
+        (result,) = await store.get_many(["framed"])
+        assert result.status is GetStatus.REJECTED
+        assert isinstance(result.error, OutOfMemoryError)
+        assert store.stats().l1.used_bytes == 0
+        out = bytearray(len(value))
+        assert await store.get_into("framed", out) == len(value)
+        assert gist(out) == gist(value)
+        assert store.stats().l1.used_bytes == 0
+
+
 async def test_a_corrupt_copy_is_never_served_and_is_dropped(
     store: TieredStore, disk: StoppableDisk
 ) -> None:
@@ -89,6 +111,20 @@ async def test_a_corrupt_copy_is_never_served_and_is_dropped(
     assert not file.exists()
     (result,) = await store.get_many(["bad"])
     assert result.status is GetStatus.MISS
+
+
+async def test_a_corrupt_copy_that_cannot_be_dropped_is_found_out_again(
+    anyio_backend: object,
+) -> None:
+    tier = FaultyBackend(MemoryBackend(), [Fault("write", "torn")])
+    async with TieredStore(l1="4MiB", l2=[tier]) as store:
+        await store.put("key", bytes(1000))
+        evict_all(store)
+        for _ in range(2):
+            tier.inject(Fault("delete", "raise", error=TierError))
+            (result,) = await store.get_many(["key"])
+            assert result.status is GetStatus.CORRUPT
+            await store.flush()
 
 
 async def test_two_values_swapped_on_disk_are_found_out(

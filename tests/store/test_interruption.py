@@ -127,6 +127,7 @@ async def comes_to_rest(store: TieredStore) -> None:
     assert (parts._inflight._changing, parts.pins._deleting) == ({}, {})
     assert (parts._writes._latest, parts._writes._unsubmitted) == ({}, {})
     assert all(writer.urgent == 0 for writer in parts._writes.writers)
+    assert parts._writes.leaving_bytes == 0
     parts.l1.clear()
     stats = store.stats()
     assert (stats.l1.used_bytes, stats.l1.overflow_used_bytes) == (0, 0)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import anyio
 import pytest
 
 from tests.store.inside import inside, users
 from tests.store.stoppable import StoppableDisk
-from tieredkv import GetStatus, TieredStore
+from tieredkv import GetStatus, L1Config, TieredStore
+from tieredkv.backends import DiskBackend, ReadRequest
 from tieredkv.config import KiB, MiB
+from tieredkv.results import ReadOutcome, StatOutcome
+from tieredkv.testing.memory import MemoryBackend, MemoryMedium
 
 pytestmark = pytest.mark.anyio
 
@@ -232,3 +238,59 @@ async def test_a_look_up_for_another_size_does_not_spoil_one_without(
             await anyio.wait_all_tasks_blocked()
             disk.let_go()
     assert statuses == {3: GetStatus.REJECTED, None: GetStatus.HIT, 5: GetStatus.HIT}
+
+
+async def test_reads_in_flight_hold_an_eighth_of_l1_or_one_value(anyio_backend: object) -> None:
+    class Counting(MemoryBackend):
+        async def read_many(self, requests: Sequence[ReadRequest]) -> list[ReadOutcome]:
+            calls.append([request.name for request in requests])
+            return await super().read_many(requests)
+
+    calls: list[list[str]] = []
+    sixteenth = bytes(256 * KiB - 64)  # a block of that, with the trailer
+    values = dict.fromkeys("abcd", sixteenth) | {"large": bytes(1 * MiB), "small": b"value"}
+    async with TieredStore(4 * MiB, [Counting()]) as store:
+        await put_on_disk(store, **values)
+        with await store.get_many(values) as results:
+            assert all(result.status is GetStatus.HIT for result in results)
+    assert calls == [["a", "b"], ["c", "d"], ["large"], ["small"]]
+
+
+async def test_a_value_whose_size_changes_with_each_read_is_a_miss(anyio_backend: object) -> None:
+    class Restless(MemoryBackend):
+        def _read(self, client: MemoryMedium, request: ReadRequest) -> ReadOutcome:
+            reads.append(request.nbytes)
+            assert len(reads) < 10
+            client.put(request.name, bytes(request.nbytes + 1))
+            return super()._read(client, request)
+
+    reads: list[int] = []
+    async with TieredStore(4 * MiB, [Restless()]) as store:
+        await put_on_disk(store, key=b"value")
+        with await store.get_many(["key"]) as (result,):
+            assert (result.status, result.error) == (GetStatus.MISS, None)
+        assert reads == [5 + 64, 6 + 64]
+
+
+async def test_a_value_that_shrinks_to_less_than_a_frame_is_a_miss(anyio_backend: object) -> None:
+    class Behind(MemoryBackend):
+        def _stat(self, client: MemoryMedium, name: str) -> StatOutcome:
+            outcome = super()._stat(client, name)
+            client.put(name, b"short")
+            return outcome
+
+    async with TieredStore(4 * MiB, [Behind()]) as store:
+        await put_on_disk(store, key=b"value")
+        with await store.get_many(["key"]) as (result,):
+            assert (result.status, result.error) == (GetStatus.MISS, None)
+
+
+async def test_reading_into_the_callers_memory_needs_none_of_l1(tmp_path: Path) -> None:
+    l1 = L1Config(capacity="1MiB", overflow=0)
+    async with TieredStore(l1, [DiskBackend(tmp_path)]) as store:
+        await put_on_disk(store, key=b"v" * (600 * KiB))
+        await store.put("held", bytes(600 * KiB))
+        out = bytearray(600 * KiB)
+        with await store.get("held"):  # type: ignore[union-attr]
+            assert await store.get_into("key", out) == len(out)
+        assert out == b"v" * len(out)

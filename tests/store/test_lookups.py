@@ -89,11 +89,12 @@ async def test_what_a_look_up_found_in_l1_is_not_evicted_before_it_is_loaded(
 
 async def test_look_ups_leave_half_of_l1_to_others(store: TieredStore) -> None:
     keys = [f"hot-{n}" for n in range(6)]
-    await store.put_many([(key, bytes(500 * KiB)) for key in keys])
+    eighth = 512 * KiB - 64  # a block of that, with the trailer
+    await store.put_many([(key, bytes(eighth)) for key in keys])
     async with store.lookup(keys) as found:
         assert found.prefix_length == 6
         (pin,) = (await store.status())["pins"]
-        assert (pin["keys"], pin["kept_bytes"]) == (6, 4 * 500 * KiB)
+        assert (pin["keys"], pin["kept_bytes"]) == (6, 4 * eighth)
         for n in range(20):
             result = await store.put(f"other-{n}", bytes(500 * KiB))
             assert str(result.tiers["l1"].status) == "stored"
@@ -141,18 +142,34 @@ async def test_what_is_being_deleted_is_not_found(store: TieredStore, disk: Stop
 async def test_pins_lapse_and_say_whose_they_were(
     store: TieredStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = int(time.monotonic())
+    monkeypatch.setattr("tieredkv.tiers.pins.time.monotonic", lambda: now)
     await store.put("key", b"bytes")
     async with store.lookup(["key"], owner="request 17", ttl_s=30) as found:
+        now += 29
         (pin,) = (await store.status())["pins"]
         assert (pin["owner"], pin["keys"]) == ("request 17", 1)
-        later = time.monotonic() + 31
-        monkeypatch.setattr("tieredkv.tiers.pins.time.monotonic", lambda: later)
-        assert store.stats().l1.leases == 0
-        assert users(store, "key") == 1
+        assert (pin["age_s"], pin["lapses_in_s"]) == (29, 1)
+        assert (await store.delete("key")).status is DeleteStatus.PINNED
+        now += 1
         assert (await store.delete("key")).status is DeleteStatus.DELETED
+        assert store.stats().l1.used_bytes == 0
         with await found.load() as (result,):
             assert result.status is GetStatus.MISS
     assert caplog.text.count("a look-up of 'request 17' has held 1 keys for more than 30 s") == 1
+
+
+async def test_what_a_lapsed_look_up_kept_makes_room_for_the_next(
+    store: TieredStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [f"hot-{n}" for n in range(4)]
+    await store.put_many([(key, bytes(400 * KiB)) for key in keys])
+    async with store.lookup(keys, ttl_s=30):
+        later = time.monotonic() + 31
+        monkeypatch.setattr("tieredkv.tiers.pins.time.monotonic", lambda: later)
+        async with store.lookup(keys):
+            (pin,) = (await store.status())["pins"]
+            assert pin["kept_bytes"] == 4 * 400 * KiB
 
 
 async def test_a_tier_that_does_not_answer_is_no_hit(

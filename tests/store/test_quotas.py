@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
@@ -9,12 +10,23 @@ import pytest
 
 from tests.store.inside import inside
 from tests.store.stoppable import StoppableDisk
-from tieredkv import ALL, BlockingTieredStore, L1Config, ObjectKey, PutStatus, TieredStore
-from tieredkv.backends import DiskBackend
+from tieredkv import (
+    ALL,
+    BlockingTieredStore,
+    DeleteStatus,
+    GetStatus,
+    L1Config,
+    ObjectKey,
+    PutStatus,
+    TieredStore,
+)
+from tieredkv.backends import DiskBackend, StoredName, WriteRequest
 from tieredkv.config import KiB
 from tieredkv.errors import ConfigError, TierError
+from tieredkv.results import DeleteOutcome, StatOutcome, WriteOutcome
 from tieredkv.testing.faults import Fault, FaultyBackend
 from tieredkv.testing.memory import MemoryBackend
+from tieredkv.tiers.capacity import Account
 
 pytestmark = pytest.mark.anyio
 
@@ -138,6 +150,14 @@ async def test_a_tier_below_refuses_what_is_beyond_its_quota(tmp_path: Path) -> 
         assert store.stats().tiers["disk"].usage_bytes == {"anna": 2 * BLOCK, "bob": BLOCK}
 
 
+async def test_there_a_value_counts_with_its_trailer(tmp_path: Path) -> None:
+    async with TieredStore("1MiB", [DiskBackend(tmp_path)]) as store:
+        await store.set_quota("anna", BLOCK, tier="disk")
+        result = await store.put(key("anna", 0), VALUE + b"x")
+        assert result.tiers["disk"].reason == "quota"
+        assert (await store.put(key("anna", 0), VALUE)).tiers["disk"].status is PutStatus.STORED
+
+
 async def test_writes_under_way_count(tmp_path: Path) -> None:
     disk = StoppableDisk(tmp_path)
     async with TieredStore("1MiB", [disk]) as store:
@@ -167,6 +187,44 @@ async def test_a_tier_that_cannot_be_listed_keeps_its_quotas_as_they_were(
             await store.set_quota("anna", 0, tier="memory")
         assert store.quotas(tier="memory") == {}
         assert (await store.put(key("anna", 0), VALUE)).ok
+
+
+async def test_what_a_tier_holds_is_known_from_its_listing_and_its_answers(
+    anyio_backend: object,
+) -> None:
+    account = Account()
+
+    def write(name: str, nbytes: int, status: PutStatus) -> None:
+        request = WriteRequest(name, nbytes, lambda: memoryview(b""))
+        account.note("write", [request], [WriteOutcome(status)])
+
+    async def listing() -> AsyncIterator[StoredName]:
+        yield StoredName("a", 10)
+        write("b", 25, PutStatus.STORED)
+        account.note("delete", ["c"], [DeleteOutcome(DeleteStatus.DELETED)])
+        yield StoredName("b", 20)  # as they were before
+        yield StoredName("c", 30)
+
+    async def not_asked_for() -> AsyncIterator[StoredName]:
+        yield StoredName("z", 50)
+
+    write("ignored", 1000, PutStatus.STORED)
+    await account.set_quotas({"": 100}, listing())
+    assert account.usage_bytes == {"": 35}
+    await account.set_quotas({"": 200}, not_asked_for())
+    assert (account.is_over("a", 175), account.is_over("a", 176)) == (False, True)
+    account.note("stat", ["a", "d"], [StatOutcome(GetStatus.MISS), StatOutcome(GetStatus.HIT, 5)])
+    write("e", 7, PutStatus.UNKNOWN)
+    write("e", 9, PutStatus.FAILED)
+    assert account.usage_bytes == {"": 25 + 5 + 7}
+    account.note("delete", ["b", "d"], [DeleteOutcome(DeleteStatus.DELETED)] * 2)
+    account.note("delete", ["e"], [DeleteOutcome(DeleteStatus.ABSENT)])
+    assert account.usage_bytes == {}
+    write("b", 25, PutStatus.STORED)
+    await account.set_quotas({}, None)
+    assert account.usage_bytes == {}
+    await account.set_quotas({"": 100}, None)
+    assert (account.is_over("b", 100), account.is_over("b", 101)) == (False, True)
 
 
 async def test_a_wrong_quota_is_refused(anyio_backend: object) -> None:

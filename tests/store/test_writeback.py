@@ -142,6 +142,7 @@ async def test_after_some_tries_it_is_reported_by_key_once_and_the_value_is_ordi
     assert not report.pending
     assert {str(o.status) for o in report.failed["memory"].values()} == {"unknown"}
     assert report.failed["memory"].keys() == {"a", "b"}
+    assert back.stats().tiers["memory"].outcomes["write", "retried"] == 2 * 7
     assert (await back.flush()).ok
     assert back.stats().pending_bytes == 0
     for n in range(20):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -10,9 +11,13 @@ import pytest
 
 from tests.store.inside import inside
 from tests.store.stoppable import StoppableDisk
-from tieredkv import PutStatus, TieredStore, WriteThrough
+from tieredkv import FlushReport, PutResult, PutStatus, TieredStore, WriteThrough
+from tieredkv.backends import WriteRequest
 from tieredkv.config import KiB, MiB
-from tieredkv.errors import ConfigError
+from tieredkv.errors import ConfigError, TierFullError
+from tieredkv.results import WriteOutcome
+from tieredkv.testing.faults import Fault, FaultyBackend
+from tieredkv.testing.memory import MemoryBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -106,6 +111,8 @@ async def test_writes_of_one_key_go_in_order_and_those_overtaken_are_skipped(
         with disk.stopped():
             for n in range(10):
                 await store.put("key", b"%d" % n)
+            report = await store.flush(timeout_s=0.01)
+            assert (report.pending, report.failed) == ({"disk": ("key",)}, {})
         await store.flush()
         assert disk.writes == ["key", "key"]
         inside(store).l1.clear()
@@ -164,6 +171,54 @@ async def test_a_put_waits_for_room_in_a_tier_that_it_needs(tmp_path: Path) -> N
                 assert store.stats().pending_bytes == 600 * KiB
                 disk.let_go()
         assert done == ["first", "second"]
+
+
+async def test_room_of_a_put_that_is_overtaken_goes_to_one_that_waits(tmp_path: Path) -> None:
+    disk = StoppableDisk(tmp_path)
+    disk.deadline_s = 600
+    async with TieredStore(l1="16MiB", l2=[disk], max_pending="1MiB") as store:
+        with disk.stopped():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(store.put, "key", bytes(300 * KiB))
+                await disk.entered()
+                tasks.start_soon(store.put, "key", bytes(300 * KiB))  # after the first
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(store.put, "other", bytes(600 * KiB))
+                await anyio.wait_all_tasks_blocked()
+                assert store.stats().pending_bytes == 600 * KiB
+                tasks.start_soon(store.delete, "key")
+                await anyio.wait_all_tasks_blocked()
+                assert store.stats().pending_bytes == 900 * KiB
+                disk.let_go()
+        assert await store.exists_many(["key", "other"]) == [False, True]
+
+
+async def test_what_is_deleted_while_it_waits_for_room_in_one_tier_goes_to_none(
+    tmp_path: Path,
+) -> None:
+    near, far = two_tiers(tmp_path)
+    policy = WriteThrough(require="all")
+    async with TieredStore("4MiB", [near, far], write_policy=policy, max_pending="16KiB") as store:
+        results: list[PutResult] = []
+
+        async def put() -> None:
+            results.append(await store.put("key", bytes(8 * KiB)))
+
+        async with anyio.create_task_group() as tasks:
+            with far.stopped():
+                tasks.start_soon(store.put, "other", bytes(8 * KiB))
+                await far.entered()
+                with anyio.fail_after(30):
+                    while store.stats().tiers["near"].pending_bytes:
+                        await anyio.sleep(0.001)
+                tasks.start_soon(put)
+                await anyio.wait_all_tasks_blocked()
+                assert not results
+                tasks.start_soon(store.delete, "key")
+                await anyio.wait_all_tasks_blocked()
+                assert {results[0].tiers[tier].reason for tier in ("near", "far")} == {"deleted"}
+        assert near.writes == far.writes == ["other"]
+        assert not await store.exists("key")
 
 
 async def test_a_put_gives_up_on_a_tier_without_room_after_its_deadline(tmp_path: Path) -> None:
@@ -254,3 +309,72 @@ async def test_closing_names_what_was_not_written_in_time(
         assert report.pending == {"disk": ("b", "a")}
         assert "2 writes to disk unfinished: 'b', 'a'" in caplog.text
     await disk.aclose()
+
+
+async def test_a_put_that_has_not_begun_when_the_store_closes_is_told(tmp_path: Path) -> None:
+    disk = StoppableDisk(tmp_path)
+    store = TieredStore(l1="4MiB", l2=[disk])
+    await store.__aenter__()
+    results: list[PutResult] = []
+
+    async def put() -> None:
+        results.append(await store.put("key", b"second"))
+
+    async with anyio.create_task_group() as tasks:
+        with disk.stopped():
+            tasks.start_soon(store.put, "key", b"first")
+            await disk.entered()
+            tasks.start_soon(put)
+            await anyio.wait_all_tasks_blocked()
+            await store.aclose(timeout_s=0.05)
+            await anyio.wait_all_tasks_blocked()
+            assert str(results[0].tiers["disk"]) == "skipped (closed)"
+    await disk.aclose()
+    assert disk.writes == ["key"]
+
+
+async def test_a_flush_waits_for_deletes_too(anyio_backend: object) -> None:
+    tier = FaultyBackend(MemoryBackend(), [Fault("delete", "late")])
+    async with TieredStore("4MiB", [tier]) as store:
+        reports: list[FlushReport] = []
+
+        async def flush() -> None:
+            reports.append(await store.flush())
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(store.delete, "key")
+            await tier.until_held()
+            tasks.start_soon(flush)
+            await anyio.wait_all_tasks_blocked()
+            assert not reports
+            await tier.land()
+            await anyio.wait_all_tasks_blocked()
+            assert reports[0].ok
+
+
+async def test_a_report_names_the_latest_of_very_many_failures(
+    monkeypatch: pytest.MonkeyPatch, anyio_backend: object
+) -> None:
+    monkeypatch.setattr("tieredkv.tiers.writer._MOST_FAILED", 2)
+    full = Fault("write", "raise", times=None, error=TierFullError)
+    async with TieredStore("4MiB", [FaultyBackend(MemoryBackend(), [full])]) as store:
+        for key in ("a", "b", "a", "c"):
+            await store.put(key, b"value")
+        assert list((await store.flush()).failed["memory"]) == ["a", "c"]
+
+
+async def test_a_call_to_a_tier_has_a_bounded_number_of_bytes(
+    monkeypatch: pytest.MonkeyPatch, anyio_backend: object
+) -> None:
+    class Counting(MemoryBackend):
+        async def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteOutcome]:
+            calls.append(len(requests))
+            return await super().write_many(requests)
+
+    monkeypatch.setattr("tieredkv.tiers.writer.CALL_BYTES", 16 * KiB)
+    calls: list[int] = []
+    sizes = [8 * KiB, 8 * KiB - 1, 1] * 2 + [0]
+    async with TieredStore("4MiB", [Counting()]) as store:
+        values = [(f"key-{n}", bytes(size)) for n, size in enumerate(sizes)]
+        await store.put_many(reversed(values))  # of which the last is written first
+    assert sorted(calls) == [1, 3, 3]

@@ -22,7 +22,7 @@ key put or deleted meanwhile                   the callers that wait get the byt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -138,8 +138,8 @@ class Chain:
             return False
         if entry.expires_ms and entry.expires_ms <= now_ms():
             load.note(self._l1.name, GetStatus.MISS, None)
-        elif load.size not in (None, entry.nbytes):
-            error = SizeMismatchError(entry.nbytes, load.size or 0)
+        elif load.size is not None and load.size != entry.nbytes:
+            error = SizeMismatchError(entry.nbytes, load.size)
             load.note(self._l1.name, GetStatus.REJECTED, error)
         else:
             entry.users += 1
@@ -195,8 +195,8 @@ class Chain:
             left.append(wanted)
         return sized, left
 
-    def _batches(self, sized: Iterable[Wanted]) -> Iterator[list[Wanted]]:
-        """Cut so that the reads in flight hold at most an eighth of L1, but always one value."""
+    def _batches(self, sized: Sequence[Wanted]) -> Iterator[list[Wanted]]:
+        """Cut some so that reads in flight hold at most an eighth of L1, but always one value."""
         batch: list[Wanted] = []
         batch_bytes = 0
         for wanted in sized:
@@ -206,8 +206,7 @@ class Chain:
                 batch, batch_bytes = [], 0
             batch.append(wanted)
             batch_bytes += block_bytes
-        if batch:
-            yield batch
+        yield batch
 
     async def _read(
         self, tier: Tier, batch: Sequence[Wanted], left: list[Wanted], changed: list[Wanted]
@@ -264,10 +263,10 @@ class Chain:
         load = wanted.load
         status: GetStatus = GetStatus.HIT
         error: TieredKVError | None = None
-        if load.size not in (None, check.payload_bytes):
+        if load.size is not None and load.size != check.payload_bytes:
             status = GetStatus.REJECTED
-            error = SizeMismatchError(check.payload_bytes, load.size or 0)
-        elif entry is not None and check.payload_bytes != entry.nbytes:
+            error = SizeMismatchError(check.payload_bytes, load.size)
+        elif entry is not None and wanted.out is None and check.payload_bytes != entry.nbytes:
             entry = self._cut(entry, check.payload_bytes)
             if entry is None:
                 status, error = GetStatus.REJECTED, OutOfMemoryError(wanted.nbytes)

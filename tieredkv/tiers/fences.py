@@ -97,12 +97,11 @@ class Fences:
 
     def unknown(self, name: str, generation: int, holds: GetStatus) -> None:
         """Note a put (`holds` is UNKNOWN) or delete (MISS) that may still take effect."""
+        fence = _Fence(generation, self._clock() + self._fence_s, holds)
         standing = self._late.pop(name, None)
         if standing is not None and standing.generation > generation:
-            generation, holds, nbytes = standing.generation, standing.holds, standing.nbytes
-        else:
-            nbytes = 0
-        self._late[name] = _Fence(generation, self._clock() + self._fence_s, holds, nbytes)
+            fence = standing._replace(until=fence.until)
+        self._late[name] = fence
         if len(self._late) > self._most:
             _, oldest = self._late.popitem(last=False)
             self._drop_ended()

@@ -104,10 +104,11 @@ class InFlight:
         One that looks for another size than the caller is not joined but replaced.
         """
         load = self._loads.get(name)
-        is_new = load is None or load.size not in (None, size)
-        if load is not None and is_new:
+        if load is not None and load.size not in (None, size):
             load.current = False  # nobody could tell it of a change any more
-        if load is None or is_new:
+            load = None
+        is_new = load is None
+        if load is None:
             load = self._loads[name] = Load(name, size)
             load.current = name not in self._changing
             load.urgent = urgent

@@ -75,9 +75,8 @@ class Writes:
 
     def commit(self, put: Put) -> None:
         """Note that a put is the latest of its key; an earlier one is not submitted any more."""
-        if self.writers:
-            self._overtake(put.entry.name, SUPERSEDED)
-            self._unsubmitted[put.entry.name] = put
+        self._overtake(put.entry.name, SUPERSEDED)
+        self._unsubmitted[put.entry.name] = put
 
     def withdraw(self, put: Put) -> None:
         """Give up a put that was not submitted, for its caller was cancelled."""
@@ -154,7 +153,6 @@ class Writes:
         if put.is_pending:
             return
         self.leaving_bytes -= put.leaving_bytes
-        put.leaving_bytes = 0
         if self._latest.get(put.entry.name) is put:
             del self._latest[put.entry.name]
 
