@@ -36,6 +36,7 @@ def doctor(
         done = subprocess.run(
             [*python, "-m", "tieredkv", "doctor", "--config", str(file), "--json", *options],
             env=hub_environment,
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,

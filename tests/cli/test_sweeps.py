@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 from tests.cli.terminal import on_a_terminal
 from tieredkv import TieredStore
 from tieredkv.backends import DiskBackend
-from tieredkv.config import KiB
+from tieredkv.config import KiB, MiB
 from tieredkv.testing import hub
 from tieredkv.testing.valkey import ValkeyServer
 
@@ -181,6 +182,48 @@ def test_a_copy_on_a_terminal_draws_its_progress(
     assert f"disk to valkey: {COUNT} copied" in drawn
 
 
+def test_so_does_verifying(
+    config: Path, python: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    command = [*python, "-m", "tieredkv", "verify", "--tier", "disk", "--config", str(config)]
+    status, drawn = on_a_terminal(command, environment | {"COLUMNS": "100", "LINES": "24"})
+    assert status == 0
+    assert "verify disk" in drawn
+    assert f"disk: {COUNT} whole" in drawn
+
+
+@pytest.mark.parametrize("name", ["verify", "doctor"])
+def test_ctrl_c_is_quiet(
+    config: Path,
+    python: tuple[str, ...],
+    environment: dict[str, str],
+    server: ValkeyServer,
+    name: str,
+) -> None:
+    line = [*python, "-m", "tieredkv", name, "--tier", "valkey", "--config", str(config)]
+    before = connections_to(server)
+    server.pause()
+    try:
+        with subprocess.Popen(
+            line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            while connections_to(server) == before:
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            server.resume()
+            out, err = process.communicate()
+    finally:
+        server.resume()
+    assert process.returncode == 130
+    assert b"Traceback" not in out + err
+    assert err.strip() == b""
+
+
+def connections_to(server: ValkeyServer) -> int:
+    """Return how many connections there are to the server's port."""
+    return Path("/proc/net/tcp").read_text().count(f" 0100007F:{server.port:04X} 01 ")
+
+
 def test_ctrl_c_leaves_a_copy_that_goes_on_when_it_is_run_again(
     command: Command,
     config: Path,
@@ -207,6 +250,56 @@ def test_ctrl_c_leaves_a_copy_that_goes_on_when_it_is_run_again(
     status, document, _ = command("copy", "disk", "valkey")
     done = counts(document)
     assert (status, done.get("copied", 0) + done.get("passed_over", 0)) == (0, COUNT)
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+from tieredkv.cli import main
+status = main(sys.argv[1:])
+print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1], file=sys.stderr)
+sys.exit(status)
+"""
+
+
+def test_the_memory_of_a_copy_does_not_grow_with_what_is_copied(
+    tmp_path: Path, python: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    async def fill_with_large_values() -> None:
+        async with TieredStore("64MiB", [DiskBackend(tmp_path / "large")]) as store:
+            for number in range(20):
+                (await store.put(f"key-{number}", bytes([number]) * (8 * MiB))).raise_for_status()
+
+    anyio.run(fill_with_large_values)
+    file = tmp_path / "large.json"
+    tiers = [
+        {"type": "disk", "name": name, "path": str(tmp_path / name)} for name in ("large", "new")
+    ]
+    file.write_text(json.dumps({"l1": "1MiB", "l2": tiers}))
+    peaks = []
+    for prefix in ("key-0", "key"):
+        done = subprocess.run(
+            [
+                *python,
+                "-c",
+                PEAK,
+                "copy",
+                "large",
+                "new",
+                "--config",
+                str(file),
+                "--prefix",
+                prefix,
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        peaks.append(int(done.stderr) * KiB)
+    assert peaks[1] - peaks[0] < 4 * 32 * MiB  # of 160 MiB that were read twice
+    for name in ("large", "new"):
+        shutil.rmtree(tmp_path / name)
 
 
 def test_source_and_target_must_differ(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -15,10 +16,12 @@ import click
 from tieredkv.backends import Backend, HFBucketBackend, StoredName, ValkeyBackend
 from tieredkv.cli.charts import milliseconds
 from tieredkv.cli.config import heard
+from tieredkv.cli.key_names import what_is_wrong_with
 from tieredkv.cli.options import as_json, config_file, print_json, tier_names
+from tieredkv.cli.repeats import Repeats
 from tieredkv.cli.sizes import SIZE, size_text
-from tieredkv.cli.tiers import OpenTier, chosen, configuration, open_tiers, sealed
-from tieredkv.config import KiB, L1Config
+from tieredkv.cli.tiers import OpenTier, chosen, configuration, open_tiers, payload_of, sealed
+from tieredkv.config import KiB, L1Config, MiB
 from tieredkv.errors import TieredKVError
 from tieredkv.pool.limits import memory_limits
 from tieredkv.results import DeleteStatus, GetStatus, PutStatus
@@ -29,6 +32,8 @@ Severity: TypeAlias = Literal["error", "warning", "note"]
 ResultT = TypeVar("ResultT")
 
 _ROUNDS: Final = 5
+_SAMPLE_VALUES: Final = 256
+_SAMPLE_BYTES: Final = 64 * MiB
 _COLOURS: Final = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -74,15 +79,33 @@ class Examination:
     "--value-size", "nbytes", type=SIZE, default=64 * KiB, help="Of the value written.  [64KiB]"
 )
 @click.option("--read-only", is_flag=True, help="Write nothing: rights to write stay unknown.")
+@click.option(
+    "--key-function",
+    metavar="MODULE:NAME",
+    help="A function without arguments that returns keys of some content: are they the same in "
+    "every process?",
+)
 @as_json
 def doctor(
-    file: Path | None, tiers: tuple[str, ...], nbytes: int, *, read_only: bool, as_json: bool
+    file: Path | None,
+    tiers: tuple[str, ...],
+    nbytes: int,
+    key_function: str | None,
+    *,
+    read_only: bool,
+    as_json: bool,
 ) -> int:
     """Connect to each tier, measure it with a value of its own, and say what is not right.
 
-    The value has a random name, and is deleted again.
+    The value has a random name, and is deleted again. Up to 256 of the values that are there, or
+    64 MiB, are read and compared.
     """
     findings: list[Finding] = []
+    if key_function is not None:
+        if not re.fullmatch(r"[\w.]+:\w+", key_function):
+            raise click.UsageError(f"--key-function={key_function}: give MODULE:NAME")
+        if why := what_is_wrong_with(key_function):
+            findings.append(Finding("error", "", why))
     with heard() as warnings:
         found = configuration(file)
         backends = chosen(found, tiers)
@@ -140,6 +163,7 @@ async def _examine(
                 findings += await _probe(tier, visit, nbytes=nbytes, read_only=read_only)
                 findings += await _identity(backend, visit, warnings)
                 findings += await _largest(backend)
+                findings += await _repeats(tier)
                 status = await backend.status()
                 visit.details = {**status.details, **visit.details}
                 if not status.is_healthy and not findings:
@@ -233,6 +257,25 @@ async def _largest(backend: Backend) -> list[Finding]:
             f"{size_text(largest_bytes)}, are refused; raise it in the server's configuration",
         )
     ]
+
+
+async def _repeats(tier: OpenTier) -> list[Finding]:
+    """Look for content that is there under several names."""
+    if not tier.backend.capabilities.listable:
+        return []
+    repeats, values, nbytes = Repeats(), 0, 0
+    try:
+        async for batch in tier.batches():
+            for item in await tier.read(batch):
+                repeats.add(item.name, payload_of(item.name, item.stored))
+                nbytes += item.stored.nbytes
+            values += len(batch)
+            if values >= _SAMPLE_VALUES or nbytes >= _SAMPLE_BYTES:
+                break
+    except TieredKVError as error:
+        text = f"what it holds was not looked at: {error}"
+        return [Finding("note", tier.name, text)]
+    return [Finding("warning", tier.name, str(repeats))] if repeats.repeated else []
 
 
 def _print(examined: Sequence[Examination], findings: Sequence[Finding]) -> None:

@@ -23,6 +23,7 @@ from rich.progress import (
 
 from tieredkv.backends import Backend, StoredName
 from tieredkv.cli.options import as_json, config_file, print_json, tier_names
+from tieredkv.cli.repeats import Repeats
 from tieredkv.cli.sizes import size_text
 from tieredkv.cli.tiers import (
     Found,
@@ -124,24 +125,31 @@ def verify(file: Path | None, tiers: tuple[str, ...], prefix: str, *, as_json: b
     """Read every value of the tiers and check its frame; nothing is changed.
 
     Foreign: not written by a store with checksums. Expired: its time is over. Gone: deleted or
-    evicted meanwhile. With integrity = "size" only sizes can be checked.
+    evicted meanwhile. With integrity = "size" only sizes can be checked. Content that several names
+    have is told, too.
     """
     found = configuration(file)
     backends = chosen(found, tiers)
     sweeps = {backend.name: _verified() for backend in backends}
+    repeats = {backend.name: Repeats() for backend in backends}
 
     async def run() -> None:
         for backend in backends:
             async with open_tiers([backend], is_framed=found.is_framed) as (tier,):
-                await _verify(tier, prefix, sweeps[tier.name])
+                await _verify(tier, prefix, sweeps[tier.name], repeats[tier.name])
 
     interrupted = _run(run)
     if as_json:
-        document = {name: attrs.asdict(sweep) for name, sweep in sweeps.items()}
+        document = {
+            name: {**attrs.asdict(sweep), "repeated": repeats[name].repeated}
+            for name, sweep in sweeps.items()
+        }
         print_json({"tiers": document, "interrupted": interrupted})
     else:
         for name, sweep in sweeps.items():
             sweep.print(name)
+            if repeats[name].repeated:
+                click.echo(f"  {repeats[name]}")
     if interrupted:
         return _INTERRUPTED
     return int(any(sweep.counts["corrupt"] or sweep.counts["unknown"] for sweep in sweeps.values()))
@@ -151,7 +159,7 @@ def _verified() -> Sweep:
     return Sweep(dict.fromkeys(("whole", "corrupt", "unknown", "foreign", "expired", "gone"), 0))
 
 
-async def _verify(tier: OpenTier, prefix: str, sweep: Sweep) -> None:
+async def _verify(tier: OpenTier, prefix: str, sweep: Sweep, repeats: Repeats) -> None:
     progress = _Progress(f"verify {tier.name}")
     with progress.open():
         await progress.expect(tier, prefix)
@@ -159,6 +167,7 @@ async def _verify(tier: OpenTier, prefix: str, sweep: Sweep) -> None:
             for item in await tier.read(batch):
                 if item.status is GetStatus.HIT:
                     sweep.count("whole", item.stored.nbytes)
+                    repeats.add(item.name, payload_of(item.name, item.stored))
                 elif item.status is GetStatus.MISS:
                     sweep.count(item.reason or "gone")
                 elif item.status is GetStatus.CORRUPT:
