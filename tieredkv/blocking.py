@@ -33,7 +33,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from tieredkv import loading
 from tieredkv.backends.base import Backend
-from tieredkv.config import L1Config, Size, WritePolicy, choice
+from tieredkv.config import Integrity, L1Config, Size, WritePolicy, choice
 from tieredkv.errors import StoreClosedError
 from tieredkv.keys import ALL, Key, Tenant
 from tieredkv.observe import Listener, StoreStats, Subscription
@@ -47,7 +47,6 @@ from tieredkv.results import (
     ValueInfo,
 )
 from tieredkv.store import OnPutFailure, PrefetchPolicy, Slot, TieredStore
-from tieredkv.tiers.framing import Integrity
 from tieredkv.tiers.held import Lookup
 
 __all__ = ["BlockingLookup", "BlockingTieredStore", "EventLoop"]

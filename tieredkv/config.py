@@ -6,12 +6,9 @@ where it is written, with the field, the value and what would be right.
 
 from __future__ import annotations
 
-import difflib
 import math
-import os
 import re
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
@@ -19,8 +16,8 @@ import attrs
 from tieredkv.errors import ConfigError
 
 __all__ = [
-    "TLS",
     "GiB",
+    "Integrity",
     "KiB",
     "L1Config",
     "MiB",
@@ -41,6 +38,12 @@ TiB: Final = 1024 * GiB
 
 Size: TypeAlias = int | str
 """Bytes, or a size string: ``"64MiB"``, ``"1.5 GB"``."""
+
+Integrity: TypeAlias = Literal["checksum", "size"]
+"""How values prove themselves: framed, with a checksum, or bare, by their size only."""
+
+L1_NAME: Final = "l1"
+"""What the first tier is called."""
 
 _UNITS: Final = {
     "KiB": KiB,
@@ -171,6 +174,8 @@ def nearest(value: object, names: Collection[str]) -> str:
     """Return `` (did you mean 'x'?)`` for the name that is most like `value`; empty if none is."""
     if not isinstance(value, str):
         return ""
+    import difflib  # noqa: PLC0415 - for mistakes only
+
     matches = difflib.get_close_matches(value.lower(), [name.lower() for name in names], n=1)
     return next((f" (did you mean {n!r}?)" for n in names if matches == [n.lower()]), "")
 
@@ -182,7 +187,7 @@ def _range(low: float, high: float | None) -> str:
 Check: TypeAlias = Callable[..., Any]
 
 
-def _checked(check: Check, **limits: object) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+def checked(check: Check, **limits: object) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
     """Make an attrs validator of one of the functions above."""
 
     def validate(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -264,16 +269,16 @@ class L1Config:
         converter=_overflow, default=attrs.Factory(_default_overflow, takes_self=True)
     )
     alignment_bytes: int = attrs.field(default=DEFAULT_ALIGNMENT_BYTES, validator=_check_alignment)
-    trigger_watermark: float = attrs.field(default=0.8, validator=_checked(number, low=0, high=1))
-    eviction_ratio: float = attrs.field(default=0.2, validator=_checked(number, low=0, high=1))
-    lease_warn_s: float = attrs.field(default=60.0, validator=_checked(seconds))
+    trigger_watermark: float = attrs.field(default=0.8, validator=checked(number, low=0, high=1))
+    eviction_ratio: float = attrs.field(default=0.2, validator=checked(number, low=0, high=1))
+    lease_warn_s: float = attrs.field(default=60.0, validator=checked(seconds))
     eviction_policy: PolicyName = attrs.field(
-        default="default", validator=_checked(choice, choices=get_args(PolicyName))
+        default="default", validator=checked(choice, choices=get_args(PolicyName))
     )
     max_age_s: float | None = attrs.field(
-        default=None, validator=attrs.validators.optional(_checked(seconds))
+        default=None, validator=attrs.validators.optional(checked(seconds))
     )
-    prefault: bool = attrs.field(default=False, validator=_checked(boolean))
+    prefault: bool = attrs.field(default=False, validator=checked(boolean))
     buffer: object | None = attrs.field(
         default=None, repr=False, validator=attrs.validators.optional(_check_buffer)
     )
@@ -293,7 +298,7 @@ class WriteThrough:
     """
 
     require: Requirement = attrs.field(
-        default="any", validator=_checked(choice, choices=("any", "all", "none"))
+        default="any", validator=checked(choice, choices=("any", "all", "none"))
     )
 
 
@@ -321,8 +326,8 @@ class WriteBack:
     """
 
     max_dirty: int | None = attrs.field(default=None, converter=_max_dirty)
-    workers: int = attrs.field(default=4, validator=_checked(whole, low=1))
-    linger_s: float = attrs.field(default=0.05, validator=_checked(number, low=0))
+    workers: int = attrs.field(default=4, validator=checked(whole, low=1))
+    linger_s: float = attrs.field(default=0.05, validator=checked(number, low=0))
 
 
 WritePolicy: TypeAlias = WriteThrough | WriteBack
@@ -334,46 +339,3 @@ it twice; never. Whatever it says, deletes reach the tier, and reads do."""
 
 Promotion: TypeAlias = Literal["always", "second_hit", "never"]
 """When a value that an L2 tier answers with enters the tiers above."""
-
-
-def _path(value: object) -> Path | None:
-    if value is None or isinstance(value, Path):
-        return value
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"{value!r} must be the path of a PEM file")
-    return home_expanded(value, field="a PEM file")
-
-
-def home_expanded(value: str | os.PathLike[str], *, field: str) -> Path:
-    """Return a path with ``~`` replaced by the home directory.
-
-    Raises:
-        ConfigError: There is no such user.
-    """
-    try:
-        return Path(value).expanduser()
-    except RuntimeError:
-        raise ConfigError(f"{field}={str(value)!r}: there is no such user: write it out") from None
-
-
-@attrs.frozen(kw_only=True)
-class TLS:
-    """How to encrypt and whom to trust.
-
-    Attributes:
-        ca: PEM file of the authorities whose servers are trusted; None: the system's.
-        cert: PEM file of the client's certificate, for servers that ask for one, …
-        key: … and of its private key, without a password.
-        insecure: Accept any certificate. Whoever is on the way can then read and change everything.
-    """
-
-    ca: Path | None = attrs.field(default=None, converter=_path)
-    cert: Path | None = attrs.field(default=None, converter=_path)
-    key: Path | None = attrs.field(default=None, converter=_path)
-    insecure: bool = attrs.field(default=False, validator=_checked(boolean))
-
-    def __attrs_post_init__(self) -> None:
-        if (self.cert is None) != (self.key is None):
-            raise ConfigError("tls.cert and tls.key go together: give both, or neither")
-        if self.insecure and self.ca is not None:
-            raise ConfigError("tls.insecure=True makes tls.ca meaningless: give one of them")

@@ -28,8 +28,9 @@ MAX_PACKED_FIELD: Final = 255
 
 _CONTROLS: Final = r"\x00-\x1f\x7f-\x9f"  # exactly the Unicode category Cc
 _SURROGATES: Final = r"\ud800-\udfff"
-_UNFIT_IN_MODEL: Final = re.compile(f"[@{{}}{_CONTROLS}{_SURROGATES}]")
-_UNFIT_IN_SALT: Final = re.compile(rf"[@{{}}/\\{_CONTROLS}{_SURROGATES}]")
+# Without surrogates: a class that goes beyond Latin-1 takes ten times as long to compile.
+_UNFIT_IN_MODEL: Final = re.compile(f"[@{{}}{_CONTROLS}]")
+_UNFIT_IN_SALT: Final = re.compile(rf"[@{{}}/\\{_CONTROLS}]")
 _ESCAPED_IN_STR: Final = re.compile(f"[%@{{}}{_CONTROLS}]")
 _find_escaped: Final = _ESCAPED_IN_STR.search
 _SURROGATE: Final = re.compile(f"[{_SURROGATES}]")
@@ -76,7 +77,7 @@ class ObjectKey:
         _require_type("cache_salt", self.cache_salt, str)
         if not self.model_name:
             raise KeyFormatError("model_name is empty")
-        if unfit := _UNFIT_IN_MODEL.search(self.model_name):
+        if unfit := _unfit(_UNFIT_IN_MODEL, self.model_name):
             raise KeyFormatError(f"model_name {self.model_name!r} must not hold {unfit[0]!r}")
         if not 0 <= self.kv_rank <= MAX_RANK:
             raise KeyFormatError(f"kv_rank {_shown(self.kv_rank)} is outside 0..{MAX_RANK}")
@@ -89,7 +90,7 @@ class ObjectKey:
         rank, group = int(self.kv_rank), int(self.object_group_id)
         name = f"{model}@{rank:08x}@{group:x}@{self.chunk_hash.hex()}"
         if self.cache_salt:
-            if unfit := _UNFIT_IN_SALT.search(self.cache_salt):
+            if unfit := _unfit(_UNFIT_IN_SALT, self.cache_salt):
                 raise KeyFormatError(f"cache_salt {self.cache_salt!r} must not hold {unfit[0]!r}")
             if len(self.cache_salt) > MAX_SALT_CHARS:
                 raise KeyFormatError(
@@ -214,6 +215,11 @@ def tenant_of(wire_name: str) -> str:
     """Return the tenant that owns a wire name: an `ObjectKey`'s salt, ``""`` for all others."""
     fields = wire_name.split("@", 4)
     return fields[4] if len(fields) == 5 else ""
+
+
+def _unfit(form: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Return the first character that is of the form, or, failing that, a lone surrogate."""
+    return form.search(text) or (None if text.isascii() else _SURROGATE.search(text))
 
 
 def _percent(text: str) -> str:

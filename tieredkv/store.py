@@ -7,11 +7,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from contextlib import aclosing, asynccontextmanager
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
-from tieredkv import loading
-from tieredkv.backends.base import Backend
+from tieredkv import backends, loading, tiers
 from tieredkv.config import (
+    L1_NAME,
+    Integrity,
     L1Config,
     Size,
     WriteBack,
@@ -34,7 +35,7 @@ from tieredkv.errors import (
 )
 from tieredkv.frames import now_ms
 from tieredkv.keys import ALL, Key, Tenant, wire_name_of
-from tieredkv.observe import Listener, Listeners, StoreStats, Subscription
+from tieredkv.observe import Listener, Listeners, Subscription
 from tieredkv.pool.lease import GetResults, MemoryObject
 from tieredkv.results import (
     DeleteResult,
@@ -46,14 +47,15 @@ from tieredkv.results import (
     ValueInfo,
     merge_deletes,
 )
-from tieredkv.tiers.assembly import Assembly
-from tieredkv.tiers.buffers import flat_target, flat_value
-from tieredkv.tiers.framing import Framing, Integrity
 from tieredkv.tiers.held import Lookup
-from tieredkv.tiers.memory import MemoryTier
 from tieredkv.tiers.pacing import BUDGET_BYTES, HIT_BYTES
 from tieredkv.tiers.puts import NewValue, PutOutcomes
-from tieredkv.tiers.tier import Tier
+
+if TYPE_CHECKING:
+    from tieredkv.backends import Backend
+    from tieredkv.observe import StoreStats
+    from tieredkv.tiers import Assembly
+    from tieredkv.tiers.tier import Tier
 
 __all__ = ["Slot", "TieredStore"]
 
@@ -129,18 +131,17 @@ class TieredStore:
         if not isinstance(l1, L1Config):
             l1 = L1Config(capacity=parse_size(l1, field="l1"))
         self._config = l1
-        backends = list(l2)
-        for place, backend in enumerate(backends):
-            self._require_backend(backend, [other.name for other in backends[:place]])
-        choice(integrity, field="integrity", choices=("checksum", "size"))
+        self._backends = list(l2)
+        for place, backend in enumerate(self._backends):
+            self._require_backend(backend, [other.name for other in self._backends[:place]])
+        choice(integrity, field="integrity", choices=get_args(Integrity))
+        self._integrity: Integrity = integrity
         choice(on_put_failure, field="on_put_failure", choices=("return", "raise"))
         self._fail_open = boolean(fail_open, field="fail_open")
         self._raise_on_failure = on_put_failure == "raise"
         self._policy: WritePolicy = write_policy or WriteThrough()
         if isinstance(self._policy, WriteBack) and self._policy.max_dirty is not None:
             max_pending = whole(self._policy.max_dirty, field="max_dirty", low=0, high=l1.capacity)
-        self._backends = backends
-        self._framing = Framing(integrity)
         default_pending = self._config.capacity // _PENDING_SHARE_OF_L1
         self._max_pending = (
             default_pending if max_pending is None else parse_size(max_pending, field="max_pending")
@@ -184,10 +185,10 @@ class TieredStore:
         if self._opened:
             raise StoreClosedError("a store is opened once: make a new one")
         self._opened = True
-        parts = Assembly(
+        parts = tiers.Assembly(
             self._config,
             self._backends,
-            self._framing,
+            tiers.Framing(self._integrity),
             self._listeners,
             policy=self._policy,
             max_pending_bytes=self._max_pending,
@@ -317,7 +318,7 @@ class TieredStore:
         """
         (result,) = await self.get_into_many([(key, out)])
         self._require_known(result.status, result.tier, result.error)
-        return flat_target(out).nbytes if result.status is GetStatus.HIT else None
+        return tiers.flat_target(out).nbytes if result.status is GetStatus.HIT else None
 
     async def get_into_many(self, items: Iterable[tuple[Key, object]]) -> GetResults:
         """Do as `get_into` for several keys; one result a key, none with a lease."""
@@ -325,7 +326,7 @@ class TieredStore:
         pairs = list(items)
         keys = [key for key, _ in pairs]
         names = [wire_name_of(key) for key in keys]
-        outs = [flat_target(out) for _, out in pairs]
+        outs = [tiers.flat_target(out) for _, out in pairs]
         with parts.telemetry.span("get_into_many", len(keys)):
             return GetResults(await parts.reads.get_into_many(keys, names, outs))
 
@@ -535,7 +536,7 @@ class TieredStore:
     async def clear(
         self,
         *,
-        tiers: Iterable[str] = (MemoryTier.name,),
+        tiers: Iterable[str] = (L1_NAME,),
         tenant: Tenant = ALL,
         dry_run: bool = False,
     ) -> dict[str, int]:
@@ -621,7 +622,7 @@ class TieredStore:
     # -- quotas ----------------------------------------------------------------------------------
 
     async def set_quota(
-        self, tenant: Tenant, capacity: Size | None, *, tier: str = MemoryTier.name
+        self, tenant: Tenant, capacity: Size | None, *, tier: str = L1_NAME
     ) -> None:
         """Set how much of a tier one tenant may fill, from now on; see `set_quotas`.
 
@@ -637,9 +638,7 @@ class TieredStore:
             limits[tenant] = capacity
         await self.set_quotas(limits, tier=tier)
 
-    async def set_quotas(
-        self, quotas: Mapping[Tenant, Size], *, tier: str = MemoryTier.name
-    ) -> None:
+    async def set_quotas(self, quotas: Mapping[Tenant, Size], *, tier: str = L1_NAME) -> None:
         """Set the quotas of all tenants of a tier in one step; those of before are gone.
 
         In L1 the memory of values counts. A tenant at its quota makes room from its own values,
@@ -668,7 +667,7 @@ class TieredStore:
             limits[tenant] = parse_size(capacity, field=f"quota of {tenant!r}")
         await parts.set_quotas(tier, limits)
 
-    def quotas(self, *, tier: str = MemoryTier.name) -> dict[Tenant, int]:
+    def quotas(self, *, tier: str = L1_NAME) -> dict[Tenant, int]:
         """Return a tier's quotas in bytes, by tenant; a detached copy.
 
         Raises:
@@ -720,7 +719,7 @@ class TieredStore:
     def _new_value(
         self, parts: Assembly, key: Key, value: object, ttl_s: float | None, expires_ms: int
     ) -> NewValue:
-        name, source = wire_name_of(key), flat_value(value)
+        name, source = wire_name_of(key), tiers.flat_value(value)
         self._require_room(parts, key, source.nbytes)
         return NewValue(name, source, ttl_s, expires_ms)
 
@@ -746,20 +745,20 @@ class TieredStore:
 
     @staticmethod
     def _require_backend(backend: object, taken: Sequence[str]) -> None:
-        if not isinstance(backend, Backend):
+        if not isinstance(backend, backends.Backend):
             raise TypeError(f"l2 holds a {type(backend).__name__}, which is not a Backend")
-        if backend.name in (MemoryTier.name, *taken):
+        if backend.name in (L1_NAME, *taken):
             raise ConfigError(f"l2: the name {backend.name!r} is taken; give the backend another")
 
     @staticmethod
     def _require_listable(parts: Assembly, tier: str) -> None:
-        listable = [MemoryTier.name]
+        listable = [L1_NAME]
         listable += [t.name for t in parts.tiers if t.backend.capabilities.listable]
         choice(tier, field="tier", choices=listable)
 
     @staticmethod
     def _require_tier(parts: Assembly, tier: str) -> None:
-        choice(tier, field="tier", choices=[MemoryTier.name, *(t.name for t in parts.tiers)])
+        choice(tier, field="tier", choices=[L1_NAME, *(t.name for t in parts.tiers)])
 
     @staticmethod
     def _tier(parts: Assembly, name: str) -> Tier:

@@ -8,12 +8,11 @@ import pytest
 
 from tieredkv import DeleteStatus, GetStatus, PutStatus, TieredStore, WriteThrough
 from tieredkv.backends import DiskBackend
-from tieredkv.config import MiB
+from tieredkv.config import Integrity, MiB
 from tieredkv.errors import TierFullError
 from tieredkv.testing.faults import Fault, FaultyBackend
 from tieredkv.testing.memory import MemoryBackend
 from tieredkv.tiers.fences import Fences, Generations
-from tieredkv.tiers.framing import Integrity
 
 HIT, MISS, UNKNOWN = GetStatus.HIT, GetStatus.MISS, GetStatus.UNKNOWN
 

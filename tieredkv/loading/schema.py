@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import attrs
@@ -94,7 +94,11 @@ def fields_of(target: Callable[..., Any], *, without: Iterable[str] = ()) -> dic
     if isinstance(target, type) and attrs.has(target):
         hints = {name: _attrs_hint(target, name) for name in attrs.fields_dict(target)}
     else:
-        hints = get_type_hints(getattr(target, "__init__", target))
+        function = inspect.unwrap(getattr(target, "__init__", target))
+        annotations = {n: hint for n, hint in function.__annotations__.items() if n not in without}
+        hints = get_type_hints(
+            SimpleNamespace(__annotations__=annotations), globalns=function.__globals__
+        )
     found = {}
     for name, parameter in inspect.signature(target).parameters.items():
         arms = _arms(hints.get(name, object))

@@ -1,8 +1,17 @@
-"""What a store says of itself: events, counters, latencies."""
+"""What a store says of itself: events, counters, latencies.
 
-from tieredkv.observe.events import CacheEvent, EventKind, Listener, Listeners, Subscription
-from tieredkv.observe.histogram import Histogram
-from tieredkv.observe.stats import Counts, L1Stats, Removal, StoreStats, TierStats
+Each is imported when it is first named.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tieredkv.observe.events import CacheEvent, EventKind, Listener, Listeners, Subscription
+    from tieredkv.observe.histogram import Histogram
+    from tieredkv.observe.stats import Counts, L1Stats, Removal, StoreStats, TierStats
 
 __all__ = [
     "CacheEvent",
@@ -17,3 +26,21 @@ __all__ = [
     "Subscription",
     "TierStats",
 ]
+
+_MODULES = {
+    "Counts": "stats",
+    "Histogram": "histogram",
+    "L1Stats": "stats",
+    "Removal": "stats",
+    "StoreStats": "stats",
+    "TierStats": "stats",
+}
+"""Where a name is defined, unless in `tieredkv.observe.events`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_MODULES.get(name, 'events')}")
+    value = globals()[name] = getattr(module, name)
+    return value

@@ -8,19 +8,18 @@ Keys are only counted: neither spans nor metrics say which they are.
 
 from __future__ import annotations
 
+import os
 import sys
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-
-from tieredkv.observe.instruments import DURATION, INSTRUMENTS, Instrument
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
     from opentelemetry.trace import Span, Tracer
 
+    from tieredkv.observe.instruments import Instrument
     from tieredkv.observe.stats import StoreStats
 
 __all__ = ["Telemetry"]
@@ -38,11 +37,17 @@ class Telemetry:
     def __init__(self) -> None:
         self._figures: Callable[[], StoreStats] | None = None
         # So that two stores of a process can be told apart.
-        store = {"tieredkv.store": uuid.uuid4().hex[:8]}
+        store = {"tieredkv.store": os.urandom(4).hex()}
         traces, metrics = _provider("trace"), _provider("metrics")
         self._tracer: Tracer | None = traces and traces.get_tracer(_SCOPE, attributes=store)
         self._meter: Meter | None = metrics and metrics.get_meter(_SCOPE, attributes=store)
         if self._meter is not None:
+            from tieredkv.observe.instruments import (  # noqa: PLC0415 - an optional extra
+                DURATION,
+                INSTRUMENTS,
+            )
+
+            self._instruments: Sequence[Instrument] = INSTRUMENTS
             self._durations = self._meter.create_histogram(
                 DURATION, unit="s", description="Calls of tiers, by what became of their keys."
             )
@@ -56,7 +61,7 @@ class Telemetry:
         if self._meter is None:
             return
         self._figures = figures
-        for instrument in INSTRUMENTS:
+        for instrument in self._instruments:
             create = getattr(self._meter, f"create_observable_{instrument.kind}")
             create(
                 instrument.name,

@@ -255,6 +255,14 @@ class Arena:
                 entry.view = view
         return view[:]
 
+    def address(self, entry: Entry) -> int:
+        """Return the address of a payload's first byte; the caller must be a user of the entry.
+
+        Raises:
+            LeaseReleasedError: The memory is no longer the entry's.
+        """
+        return ctypes.addressof(self.view(entry).obj)  # type: ignore[arg-type]  # a ctypes array
+
     def writable(self, entry: Entry) -> memoryview:
         """Return a writable view of a payload and the room behind it, format ``"B"``.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import time
 import warnings
@@ -116,7 +115,10 @@ class MemoryObject:
         Raises:
             LeaseReleasedError: The lease has ended.
         """
-        return ctypes.addressof(self.view.obj)  # type: ignore[arg-type]  # the exporter, a ctypes array
+        entry = self._entry
+        if entry is None:
+            raise self._released()
+        return self._arena.address(entry)
 
     def __len__(self) -> int:
         return self.nbytes

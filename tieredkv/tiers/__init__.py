@@ -1,1 +1,26 @@
-"""The tiers of a store: L1, the chain of L2 tiers, and what moves values between them."""
+"""The tiers of a store: L1, the chain of L2 tiers, and what moves values between them.
+
+What only a store that is open needs is imported when one is opened.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tieredkv.tiers.assembly import Assembly
+    from tieredkv.tiers.buffers import flat_target, flat_value
+    from tieredkv.tiers.framing import Framing
+
+__all__ = ["Assembly", "Framing", "flat_target", "flat_value"]
+
+_MODULES = {"Assembly": "assembly", "Framing": "framing"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_MODULES.get(name, 'buffers')}")
+    value = globals()[name] = getattr(module, name)
+    return value

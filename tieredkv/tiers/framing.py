@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tieredkv.backends.base import ReadRequest, WriteRequest
 from tieredkv.frames import TRAILER_BYTES, FrameCheck, SizeCheck, seal
 from tieredkv.results import GetStatus
 
 if TYPE_CHECKING:
+    from tieredkv.config import Integrity
     from tieredkv.pool.arena import Entry
 
-__all__ = ["Check", "Framing", "Integrity"]
+__all__ = ["Check", "Framing"]
 
 _NO_TRAILER: Final = bytes(TRAILER_BYTES)
 
-Integrity: TypeAlias = Literal["checksum", "size"]
 Check: TypeAlias = FrameCheck | SizeCheck
 
 

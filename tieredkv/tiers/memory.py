@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from tieredkv.config import L1_NAME
 from tieredkv.frames import now_ms
 from tieredkv.keys import ALL, Tenant, tenant_of
 from tieredkv.observe import Histogram, Removal
@@ -62,7 +63,7 @@ class MemoryTier:
         watch: Called with the entry of each hit; None: nobody counts them.
     """
 
-    name: Final = "l1"
+    name: Final = L1_NAME
 
     def __init__(self, config: L1Config, listeners: Listeners, *, room_bytes: int) -> None:
         self._order = Order(make_policy(config.eviction_policy))

@@ -21,8 +21,9 @@ from tieredkv.backends.base import (
 from tieredkv.backends.disk.index import BLOCK_BYTES
 from tieredkv.backends.disk.volume import NO_ROOM, Volume
 from tieredkv.backends.threaded import WRITE, Operation, OutcomeT, ThreadedBackend
-from tieredkv.config import MiB, Promotion, Size, WriteOn, choice, home_expanded, parse_size
+from tieredkv.config import MiB, Promotion, Size, WriteOn, choice, parse_size
 from tieredkv.errors import ConfigError, StoreClosedError, TierError, TierFullError
+from tieredkv.paths import home_expanded
 from tieredkv.results import (
     DeleteOutcome,
     DeleteStatus,

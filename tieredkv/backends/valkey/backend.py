@@ -23,7 +23,7 @@ from tieredkv.backends.valkey.options import (
 )
 from tieredkv.backends.valkey.transfers import Transfers
 from tieredkv.clients.glide import ClientError, ClientSettings, Kind, OwnedClient, Topology
-from tieredkv.config import TLS, MiB, Promotion, Size, WriteOn, parse_size, seconds, whole
+from tieredkv.config import MiB, Promotion, Size, WriteOn, parse_size, seconds, whole
 from tieredkv.errors import (
     ConfigError,
     KeyFormatError,
@@ -32,6 +32,7 @@ from tieredkv.errors import (
 )
 from tieredkv.keys import ObjectKey
 from tieredkv.tasks import Detached
+from tieredkv.tls import TLS
 
 __all__ = ["ValkeyBackend"]
 

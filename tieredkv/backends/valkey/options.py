@@ -9,8 +9,9 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from tieredkv.backends.valkey.addresses import Address
 from tieredkv.clients.glide.settings import ClientSettings
-from tieredkv.config import TLS, choice, seconds, whole
+from tieredkv.config import choice, seconds, whole
 from tieredkv.errors import ConfigError
+from tieredkv.tls import TLS
 
 __all__ = ["Mode", "ReadFrom", "checked_prefix", "connection_settings"]
 

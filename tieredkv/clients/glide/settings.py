@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from tieredkv.config import TLS
+from tieredkv.tls import TLS
 
 __all__ = ["ClientSettings", "Node"]
 

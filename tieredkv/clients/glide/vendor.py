@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tieredkv.clients.glide.settings import ClientSettings
-from tieredkv.config import TLS
 from tieredkv.errors import ConfigError, MissingDependencyError
+from tieredkv.tls import TLS
 
 __all__ = ["connect", "keep_off_stdout", "vendor"]
 
