@@ -222,6 +222,14 @@ async def test_an_answer_that_is_none_is_an_error(buckets: Buckets) -> None:
         assert (await read(backend, "good", b"value")).status is GetStatus.HIT
 
 
+async def test_a_directory_under_a_name_is_no_value(buckets: Buckets) -> None:
+    async with opened(buckets) as backend:
+        body = '[{"type": "directory", "path": "prod/name"}]'
+        buckets.server.inject(hub.Fault(path="paths-info$", status=200, body=body))
+        assert statuses(await backend.stat_many(["name"])) == [GetStatus.MISS]
+        assert (await read(backend, "name", b"value")).status is GetStatus.MISS
+
+
 # -- contents ------------------------------------------------------------------------------------
 
 
@@ -235,6 +243,18 @@ async def test_tokens_that_end_early_are_replaced(buckets: Buckets) -> None:
                 assert (await read(backend, name, value)).status is GetStatus.HIT
             buckets.server.expire_xet_tokens()
             assert statuses(await write(backend, *values[:2])) == [PutStatus.STORED] * 2
+
+
+async def test_a_refused_grant_is_not_kept(buckets: Buckets) -> None:
+    value = content("value", 50_000)
+    buckets.put("name", value)
+    async with opened(buckets) as backend:
+        buckets.server.inject(hub.Fault(path="-token$", status=401, times=1))
+        assert (await read(backend, "name", value)).status is GetStatus.UNKNOWN
+        assert (await read(backend, "name", value)).status is GetStatus.HIT
+        buckets.server.inject(hub.Fault(path="-token$", status=401, times=1))
+        assert statuses(await write(backend, ("other", value))) == [PutStatus.FAILED]
+        assert statuses(await write(backend, ("other", value))) == [PutStatus.STORED]
 
 
 async def test_contents_that_are_gone_are_unknown_until_the_name_is_gone(buckets: Buckets) -> None:

@@ -181,6 +181,7 @@ async def test_usage_follows_what_this_process_stores(buckets: Buckets) -> None:
         await write(backend, ("a", bytes(400)))
         details = (await backend.status()).details
         assert (details["stored_object_count"], details["current_size_bytes"]) == (2, 400)
+        assert (details["max_capacity_bytes"], details["usage_fraction"]) == (0, -1.0)
         await backend.delete_many(["a", "b", "absent"])
         details = (await backend.status()).details
         assert (details["stored_object_count"], details["current_size_bytes"]) == (0, 0)
@@ -193,6 +194,7 @@ async def test_over_capacity_the_least_recently_used_go(buckets: Buckets) -> Non
         await read(backend, "a", bytes(300))
         await write(backend, ("d", bytes(300)))
         assert [buckets.get(name) is not None for name in "abcd"] == [True, False, True, True]
+        assert (await backend.status()).details["usage_fraction"] == 0.9
         (outcome,) = await write(backend, ("huge", bytes(1001)))
         assert (outcome.status, outcome.reason) == (PutStatus.REJECTED, "too_large")
 

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from tieredkv.clients.hub_answers import FileInfo, Grant
+from tieredkv.clients.scratch import Scratch
 from tieredkv.config import MiB
 from tieredkv.errors import MissingDependencyError
 
@@ -113,7 +114,7 @@ class XetClient:
         self._settings = settings
         self._lock = threading.Lock()
         self._orphans: list[object] = []  # of the parent process: to drop them may hang
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: Scratch | None = None
         self._session: Any = None
         self._pid = 0
         self._downloads: Any = None
@@ -129,7 +130,7 @@ class XetClient:
             self._session = self._downloads = self._downloads_grant = None
             scratch, self._scratch = self._scratch, None
         if scratch is not None:
-            scratch.cleanup()
+            scratch.remove()
 
     def download(self, grant: Grant, info: FileInfo, land: Callable[[bytes], None]) -> None:
         """Bring a content; `land` takes its pieces in order, each valid as long as it is kept.
@@ -239,12 +240,9 @@ class XetClient:
         self._session = self._downloads = self._downloads_grant = self._scratch = None
 
     def _renew(self) -> None:
-        self._scratch = tempfile.TemporaryDirectory(
-            prefix="tieredkv-xet-", ignore_cleanup_errors=True
-        )
-        scratch = Path(self._scratch.name)
-        _give_a_cache(scratch)
-        options = self._settings.options(scratch)
+        self._scratch = Scratch()
+        _give_a_cache(self._scratch.path)
+        options = self._settings.options(self._scratch.path)
         self._session = self._vendor.XetSession(self._vendor.XetConfig().with_config(options))
         self._pid = os.getpid()
 
@@ -258,14 +256,14 @@ def _give_a_cache(scratch: Path) -> None:
     cache = environ.get(_CACHE_VARIABLE)
     home = environ.get("HF_HOME")
     xdg = environ.get("XDG_CACHE_HOME")
-    if not cache:
-        parent = Path(home) if home else Path(xdg or Path.home() / ".cache") / "huggingface"
-        cache = str(parent / "xet")
     try:
+        if not cache:
+            parent = Path(home) if home else Path(xdg or Path.home() / ".cache") / "huggingface"
+            cache = str(parent / "xet")
         Path(cache).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=cache):
             pass
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: nobody knows where the home is
         environ[_CACHE_VARIABLE] = str(scratch / "cache")
 
 

@@ -135,6 +135,7 @@ class Bucket:
             "stored_object_count": len(self.ledger),
             "current_size_bytes": self.ledger.nbytes,
             "max_capacity_bytes": capacity_bytes or 0,
+            "usage_fraction": self.ledger.nbytes / capacity_bytes if capacity_bytes else -1.0,
             "unsettled_count": len(self.ledger.unsettled),
             "metadata_entries": len(self.cache),
             "hub_requests": self.hub.requests,
