@@ -17,11 +17,11 @@ from tieredkv import (
     WriteThrough,
 )
 from tieredkv.backends import DiskBackend
-from tieredkv.config import KiB
+from tieredkv.config import KiB, MiB
 from tieredkv.errors import OutOfMemoryError, TierError
 from tieredkv.testing.content import gist
-from tieredkv.testing.faults import Fault, FaultyBackend
-from tieredkv.testing.memory import MemoryBackend
+from tieredkv.testing.faults import Fault, FaultKind, FaultyBackend
+from tieredkv.testing.memory import MemoryBackend, MemoryMedium
 
 pytestmark = pytest.mark.anyio
 
@@ -125,6 +125,24 @@ async def test_a_corrupt_copy_that_cannot_be_dropped_is_found_out_again(
             (result,) = await store.get_many(["key"])
             assert result.status is GetStatus.CORRUPT
             await store.flush()
+
+
+@pytest.mark.parametrize("kind", ["raise", "noop", "torn", "truncated"])
+async def test_what_a_tier_calls_a_success_is_none_without_the_bytes(
+    anyio_backend: object, kind: FaultKind
+) -> None:
+    medium = MemoryMedium()
+    async with TieredStore("4MiB", [MemoryBackend(medium)]) as store:
+        await store.put_many([("a", b"a" * 5000), ("b", b"b" * 5000)])
+    tier = FaultyBackend(MemoryBackend(medium))
+    scribbled = L1Config(capacity=4 * MiB, buffer=bytearray(b"\xaa" * 5 * MiB))
+    async with TieredStore(scribbled, [tier]) as store:
+        tier.inject(Fault("read", kind, name="a"))
+        with await store.get_many(["a", "b"]) as (a, b):
+            assert a.object is None
+            assert b.object is not None
+            assert bytes(b.object) == b"b" * 5000
+        assert store.get_nowait("a") is None
 
 
 async def test_two_values_swapped_on_disk_are_found_out(

@@ -12,6 +12,7 @@ from tests.store.stoppable import StoppableDisk
 from tieredkv import TieredStore
 from tieredkv.observe import CacheEvent
 from tieredkv.observe.logs import Rarely, some_of
+from tieredkv.results import GetStatus
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +56,21 @@ async def test_a_message_that_repeats_for_each_key_is_logged_once(
     fields = vars(record)
     assert (fields["tier"], fields["operation"], fields["outcome"]) == ("disk", "read", "corrupt")
     assert store.stats().tiers["disk"].outcomes["read", "corrupt"] == 50
+
+
+async def test_values_of_another_size_than_asked_for_are_logged_once_and_counted(
+    store: TieredStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [f"{number}" for number in range(20)]
+    await store.put_many([(name, b"value") for name in names])
+    await store.clear()
+    with await store.get_many(names, sizes=[7] * 20) as results:
+        assert {result.status for result in results} == {GetStatus.REJECTED}
+    assert await store.get_into(names[0], bytearray(3)) is None
+    (record,) = caplog.records
+    assert record.message == "tier disk: '0': the stored value has 5 bytes, 7 were asked for"
+    assert (record.levelname, vars(record)["tier"]) == ("WARNING", "disk")
+    assert store.stats().tiers["disk"].outcomes["read", "wrong_size"] == 21
 
 
 async def test_a_tier_that_fails_is_named_in_the_record(

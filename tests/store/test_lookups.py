@@ -12,9 +12,12 @@ import pytest
 
 from tests.store.inside import inside, users
 from tests.store.stoppable import StoppableDisk
-from tieredkv import DeleteStatus, GetStatus, L1Config, TieredStore
+from tieredkv import DeleteStatus, GetStatus, L1Config, TieredStore, WriteBack
 from tieredkv.config import KiB, MiB
 from tieredkv.errors import ConfigError, StoreClosedError
+from tieredkv.observe import CacheEvent
+from tieredkv.testing.faults import Fault, FaultKind, FaultyBackend
+from tieredkv.testing.memory import MemoryBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -225,6 +228,25 @@ async def test_a_prefetch_fills_at_most_half_of_l1(store: TieredStore) -> None:
     assert result.prefix_length == 4
     assert store.stats().l1.used_bytes <= 2 * MiB
     assert store.stats().l1.overflow_used_bytes == 0
+
+
+@pytest.mark.parametrize("kind", ["raise", "torn", "truncated"])
+async def test_a_prefetch_that_fails_leaves_nothing_to_read_announce_or_store(
+    anyio_backend: object, kind: FaultKind
+) -> None:
+    near, far = MemoryBackend(name="near"), FaultyBackend(MemoryBackend(name="far"))
+    events: list[CacheEvent] = []
+    async with TieredStore("4MiB", [near, far], write_policy=WriteBack()) as store:
+        (key,) = await fill(store, 1)
+        near.medium.delete(key)
+        far.inject(Fault("read", kind))
+        store.subscribe(events.append)
+        result = await store.prefetch([key])
+        assert result.results[0].status is not GetStatus.HIT
+        assert store.get_nowait(key) is None
+        await store.flush()
+        assert near.medium.names() == []
+        assert not [event for event in events if event.kind == "stored"]
 
 
 async def test_a_prefetch_says_what_failed(store: TieredStore, disk: StoppableDisk) -> None:

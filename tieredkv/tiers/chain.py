@@ -22,6 +22,7 @@ key put or deleted meanwhile                   the callers that wait get the byt
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -29,6 +30,7 @@ import attrs
 
 from tieredkv.errors import OutOfMemoryError, SizeMismatchError, TieredKVError
 from tieredkv.frames import TRAILER_BYTES, now_ms
+from tieredkv.observe.logs import Rarely
 from tieredkv.results import GetStatus, ReadOutcome
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from tieredkv.tiers.tier import Tier
 
 __all__ = ["Chain", "Wanted"]
+
+_log: Final = logging.getLogger(__name__)
 
 _READS_SHARE_OF_L1: Final = 8
 
@@ -109,6 +113,7 @@ class Chain:
         self._pending = pending
         self._pacer = pacer
         self._make_room = make_room
+        self._mismatched = Rarely(_log)
         self._batch_bytes = l1.arena.capacity_bytes // _READS_SHARE_OF_L1
 
     async def load(self, missing: Sequence[Wanted]) -> None:
@@ -265,7 +270,7 @@ class Chain:
         error: TieredKVError | None = None
         if load.size is not None and load.size != check.payload_bytes:
             status = GetStatus.REJECTED
-            error = SizeMismatchError(check.payload_bytes, load.size)
+            error = self._mismatch(tier, load, check.payload_bytes)
         elif entry is not None and wanted.out is None and check.payload_bytes != entry.nbytes:
             entry = self._cut(entry, check.payload_bytes)
             if entry is None:
@@ -290,7 +295,7 @@ class Chain:
                 status, error = GetStatus.MISS, None
             else:  # the backend speaks of stored bytes, the caller of payloads
                 payload_bytes = self._framing.payload_bytes(error.stored) or 0
-                error = SizeMismatchError(payload_bytes, wanted.load.size)
+                error = self._mismatch(tier, wanted.load, payload_bytes)
         elif status is GetStatus.CORRUPT:
             self._drop_corrupt(tier, wanted.load.name)
             wanted.lacking.append(tier)
@@ -299,6 +304,15 @@ class Chain:
         if status is GetStatus.MISS and check.reason != "foreign":
             wanted.lacking.append(tier)
         wanted.load.note(tier.name, status, error)
+
+    def _mismatch(self, tier: Tier, load: Load, payload_bytes: int) -> SizeMismatchError:
+        """Tell of a value that is not of the size that was asked for."""
+        tier.counts.count("read", "wrong_size")
+        error = SizeMismatchError(payload_bytes, load.size or 0)
+        self._mismatched.log(
+            "tier %s: %r: %s", tier.name, load.name, error, tier=tier.name, operation="read"
+        )
+        return error
 
     def _resize(self, wanted: Wanted, stored_bytes: int) -> bool:
         """Expect the size that the tier turned out to hold, once, if it can be the right one."""
