@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tieredkv.errors import (
     TierUnavailableError,
 )
 from tieredkv.testing.backends.requests import Landing, Source
+from tieredkv.testing.leaks import LeakCheck
 from tieredkv.testing.valkey import ValkeyCluster, ValkeyServer, free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.network]
@@ -86,6 +88,21 @@ async def test_a_cluster_client_at_a_lone_server_says_what_to_look_at(
     error = await fails_to_open(backend)
     assert isinstance(error, TierError)
     assert "Cluster" in str(error)
+
+
+async def test_failing_to_open_leaves_no_thread_and_no_descriptor(
+    anyio_backend: object, server: ValkeyServer
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf, ValkeyServer(password="right") as locked:
+        addresses = [f"127.0.0.1:{free_port()}", f"127.0.0.1:{deaf.getsockname()[1]}"]
+        for address in addresses:  # the vendor keeps some for the whole process
+            await fails_to_open(ValkeyBackend(f"valkey://{address}", connect_timeout_s=0.3))
+        threads = len([*Path("/proc/self/task").iterdir()])
+        with LeakCheck():
+            for address in (*addresses, f"127.0.0.1:{locked.port}"):
+                backend = ValkeyBackend(f"valkey://{address}", connect_timeout_s=0.3)
+                await fails_to_open(backend)
+        assert len([*Path("/proc/self/task").iterdir()]) <= threads
 
 
 async def test_an_absent_package_comes_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

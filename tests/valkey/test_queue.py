@@ -63,3 +63,22 @@ async def test_a_write_comes_to_its_end_beside_endless_reads(server: ValkeyServe
             written += await backend.write_many(requests)
     await backend.aclose()
     assert len(written) == 5
+
+
+async def test_1500_readers_at_a_time_are_all_answered(server: ValkeyServer) -> None:
+    server.command("SET", "read", b"value")
+    backend = ValkeyBackend(server.url, num_workers=2)
+    await backend.open()
+    outcomes: list[GetStatus] = []
+
+    async def read() -> None:
+        (outcome,) = await backend.read_many([Landing("read", 5).request()])
+        outcomes.append(outcome.status)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(1500):
+            tasks.start_soon(read)
+    clients = backend._workers.num_clients
+    await backend.aclose()
+    assert outcomes == [GetStatus.HIT] * 1500
+    assert clients <= 2

@@ -46,6 +46,20 @@ async def test_an_address_that_stands_still_does_not_hold_up_connecting(
             pass
 
 
+async def test_a_cluster_that_stands_still_has_no_memory_to_tell_of(
+    cluster: ValkeyCluster,
+) -> None:
+    async with opened(cluster.urls, mode="cluster") as backend:
+        for node in cluster.nodes:
+            node.pause()
+        with anyio.fail_after(PATIENCE_S):
+            status = await backend.status()
+        for node in cluster.nodes:
+            node.resume()
+    assert not status.is_healthy
+    assert status.details["node_memory"] == {}
+
+
 async def test_slots_that_move_lose_nothing(cluster: ValkeyCluster) -> None:
     async with (
         opened(cluster.urls, mode="cluster", request_timeout_s=PATIENCE_S) as backend,

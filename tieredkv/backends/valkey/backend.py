@@ -174,7 +174,8 @@ class ValkeyBackend(Transfers):
 
         Details: addresses, ``server_version``, ``used_memory_bytes``, ``maxmemory_bytes`` and
         ``maxmemory_policy``, in a Cluster ``node_memory`` by node, and ``advice`` in words. With a
-        `capacity`, ``current_size_bytes``, ``usage_fraction`` and ``evicted`` are of this process.
+        `capacity`, ``current_size_bytes``, ``usage_fraction`` (else -1) and ``evicted`` are of this
+        process.
         """
         nodes: dict[str, dict[str, str]] = {}
         silent = ""
@@ -221,6 +222,8 @@ class ValkeyBackend(Transfers):
             "tls": settings.tls is not None,
             "key_prefix": self.key_prefix,
             "num_workers": self._workers.num_workers,
+            "max_capacity_bytes": self.capacity_bytes or 0,
+            "usage_fraction": -1.0,  # of nothing
         }
         if nodes:
             details.update(figures(nodes))
@@ -231,7 +234,6 @@ class ValkeyBackend(Transfers):
             details.update(
                 objects=self._account.count,
                 current_size_bytes=used,
-                max_capacity_bytes=capacity,
                 usage_fraction=used / capacity,
                 evicted=self._account.evicted,
             )

@@ -53,7 +53,9 @@ def connection_settings(
     password = _either("password", _text("password", password), first.password)
     db = _either("db", None if db is None else whole(db, field="db", low=0), first.db)
     if user is not None and password is None:
-        raise ConfigError(f"user={user!r} has no password: give password=, too")
+        raise ConfigError(
+            f"user={user!r} has no password: give password=, too (any, if the server wants none)"
+        )
     if tls is not None and not isinstance(tls, TLS):
         raise ConfigError(f"tls must be a TLS(...), not {type(tls).__name__}")
     if tls is not None and not first.tls:
