@@ -227,6 +227,20 @@ def test_another_effect_than_it_says_is_a_warning(spec: dict[str, Any], warning:
 
 
 @pytest.mark.parametrize(
+    ("spec", "warning"),
+    [
+        ({**VALKEY, "startup_nodes": "a:1,b:2"}, "uses the first of 2 addresses: a:1"),
+        ({**VALKEY, "cluster_mode": True, "database_id": 3}, "db=3 has no meaning in a Cluster"),
+    ],
+)
+def test_what_a_backend_does_not_use_is_a_warning(
+    spec: dict[str, Any], warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded(spec)
+    assert warning in caplog.text
+
+
+@pytest.mark.parametrize(
     "eviction", [None, {"eviction_policy": "noop"}], ids=["no eviction", "noop"]
 )
 def test_a_capacity_evicts_only_with_an_eviction_policy(eviction: Any) -> None:
@@ -252,6 +266,15 @@ def test_a_capacity_evicts_only_with_an_eviction_policy(eviction: Any) -> None:
             {**BUCKET, "metadata_cache_ttl_secs": float("nan")},
             "l2[0].metadata_cache_ttl_secs=nan must be finite",
         ),
+        (
+            {**BUCKET, "metadata_cache_ttl_secs": True},
+            "l2[0].metadata_cache_ttl_secs=True must be a number",
+        ),
+        ({**BUCKET, "token_env": 5}, "l2[0].token_env=5 must be a text"),
+        ({**BUCKET, "token": 5}, "l2[0].token must be a text or False"),
+        ({**BUCKET, "num_workers": True}, "l2[0].num_workers=True must be a whole number"),
+        ({**BUCKET, "num_workers": 0}, "l2[0].num_workers=0 is outside 1"),
+        ({**BUCKET, "persist_enabled": "false"}, "l2[0].persist_enabled must be True, or left"),
         ({**BUCKET, "download_tmp_dir": ""}, "l2[0].download_tmp_dir must be a text that is not"),
         ({**BUCKET, "handle": "hf://buckets/o/b"}, "l2[0].handle and l2[0].bucket_handle are one"),
         ({**BUCKET, "max_capacity_gb": True}, "l2[0].max_capacity_gb=True must be a number"),
@@ -310,6 +333,10 @@ def test_a_capacity_evicts_only_with_an_eviction_policy(eviction: Any) -> None:
         ),
         ({**VALKEY, "database_id": -1}, "l2[0].database_id: db=-1 is outside 0 and up"),
         ({**VALKEY, "database_id": True}, "l2[0].database_id=True must be a whole number"),
+        ({**VALKEY, "username": "u"}, "l2[0].username: user='u' has no password: give password="),
+        ({**VALKEY, "num_workers": True}, "l2[0].num_workers=True must be a whole number"),
+        ({**VALKEY, "max_capacity_gb": False}, "l2[0].max_capacity_gb=False must be a number"),
+        ({**VALKEY, "connection_timeout": -1}, "l2[0].connection_timeout: connect_timeout_s=-1"),
         ({**VALKEY, "request_timeout": 0}, "l2[0].request_timeout: request_timeout_s=0 must be"),
         ({**VALKEY, "ttl_seconds": 0}, "l2[0].ttl_seconds=0 is outside 1 and up"),
         ({**VALKEY, "ttl_seconds": True}, "l2[0].ttl_seconds=True must be a whole number"),

@@ -105,6 +105,38 @@ def test_a_bucket_by_its_address() -> None:
     assert told["l2[0].handle"] == "hf://buckets/o/b"
 
 
+def bucket(**settings: Any) -> dict[str, Any]:
+    extra = {f"{HEAD}{name}": value for name, value in settings.items()}
+    extra[f"{HEAD}bucket_handle"] = "hf://buckets/o/b"
+    return {"l1": "4MiB", "remote_storage_plugins": ["hfbucket"], "extra_config": extra}
+
+
+def test_an_empty_token_is_none() -> None:
+    configuration = load(bucket(token="", token_env=None), TieredStore)
+    assert (configuration.warnings, configuration.unused) == ((), ())
+    told = effective(configuration)
+    assert (told["l2[0].token_env"], told["l2[0].create_bucket"]) == ("HF_TOKEN", False)
+
+
+def test_what_is_no_name_of_a_variable_is_hf_token_as_there_and_a_warning() -> None:
+    configuration = load(bucket(token_env=5), TieredStore)
+    assert effective(configuration)["l2[0].token_env"] == "HF_TOKEN"
+    assert configuration.warnings == (
+        f"extra_config.{HEAD}token_env is no name of a variable: HF_TOKEN is used",
+    )
+
+
+def test_words_for_true_come_from_a_variable_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CREATE", " Yes ")
+    configuration = load(bucket(create_bucket_if_missing="${CREATE}"), TieredStore)
+    assert configuration.store._backends[0]._creates is True  # type: ignore[attr-defined]
+
+
+def test_a_database_has_no_meaning_in_a_cluster(caplog: pytest.LogCaptureFixture) -> None:
+    load(valkey(valkey_mode="cluster", valkey_database=3), TieredStore)
+    assert "db=3 has no meaning in a Cluster and is ignored" in caplog.text
+
+
 def test_a_valkey_address() -> None:
     configuration = load(
         {
@@ -230,6 +262,26 @@ def test_whole_chunks_without_metadata_are_what_we_do(name: str, false: object) 
             f"extra_config.{HEAD}metadata_cache_ttl_secs=-1.0 is outside 0 and up",
         ),
         (
+            {
+                "remote_storage_plugins": ["hfbucket"],
+                "extra_config": {
+                    f"{HEAD}bucket_handle": "hf://buckets/o/b",
+                    f"{HEAD}metadata_cache_ttl_secs": [30],
+                },
+            },
+            f"extra_config.{HEAD}metadata_cache_ttl_secs=[30] must be a number",
+        ),
+        (
+            {
+                "remote_storage_plugins": ["hfbucket"],
+                "extra_config": {
+                    f"{HEAD}bucket_handle": "hf://buckets/o/b",
+                    f"{HEAD}create_bucket_if_missing": "yes",
+                },
+            },
+            f"extra_config.{HEAD}create_bucket_if_missing='yes' must be true or false",
+        ),
+        (
             {"remote_storage_plugins": ["mooncake"]},
             "remote_storage_plugins[0]='mooncake' is no plu",
         ),
@@ -262,6 +314,10 @@ def test_whole_chunks_without_metadata_are_what_we_do(name: str, false: object) 
         (
             valkey(valkey_enable_ttl=True, valkey_ttl_sec="soon"),
             "extra_config.valkey_ttl_sec='soon' must be a number",
+        ),
+        (
+            valkey(valkey_enable_ttl=True, valkey_ttl_sec=-5),
+            "extra_config.valkey_ttl_sec=-5 is outside 0 and up",
         ),
         (valkey(valkey_enable_ttl="true"), "extra_config.valkey_enable_ttl='true' must be true or"),
         (valkey(valkey_num_workers=0), "extra_config.valkey_num_workers: num_workers=0 is outside"),

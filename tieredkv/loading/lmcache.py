@@ -183,7 +183,7 @@ def _tiers(
     if listed is not None:
         names = listed.value if isinstance(listed.value, list) else [listed.value]
         plugins += [Given(name, f"{listed.path}[{at}]") for at, name in enumerate(names)]
-    tiers += [_bucket(plugin, extra) for plugin in plugins]
+    tiers += [_bucket(plugin, extra, notes) for plugin in plugins]
     for name, item in extra.items():
         if name.startswith(_PLUGIN) or name in _VALKEY_ONLY or nearest(name, _VALKEY_ONLY):
             names = sorted(
@@ -204,7 +204,9 @@ def _disk(place: Given, size: Given | None) -> tuple[str, dict[str, Given], str]
     return "disk", found, place.path
 
 
-def _bucket(plugin: Given, extra: dict[str, Given]) -> tuple[str, dict[str, Given], str]:
+def _bucket(
+    plugin: Given, extra: dict[str, Given], notes: Notes
+) -> tuple[str, dict[str, Given], str]:
     name = _text(plugin)
     if name.partition(".")[0] != "hfbucket":
         raise ConfigError(
@@ -223,6 +225,10 @@ def _bucket(plugin: Given, extra: dict[str, Given]) -> tuple[str, dict[str, Give
         found["metadata_cache_ttl_secs"] = Given(_number(ttl), ttl.path)
     if (token := found.get("token")) is not None and token.value == "":
         del found["token"]
+    variable = found.get("token_env")
+    if variable is not None and not isinstance(variable.value, str):
+        del found["token_env"]
+        notes.warnings.append(f"{variable.path} is no name of a variable: HF_TOKEN is used")
     return "hfbucket", found, plugin.path
 
 
