@@ -44,30 +44,6 @@ async def test_one_load_serves_all_who_ask(store: TieredStore, disk: StoppableDi
     assert users(store, "key") == 1
 
 
-class Counting(MemoryBackend):
-    """Notes how many bytes it is asked for at a time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.batches: list[int] = []
-
-    async def read_many(self, requests: Sequence[ReadRequest]) -> list[ReadOutcome]:
-        self.batches.append(sum(request.nbytes for request in requests))
-        return await super().read_many(requests)
-
-
-async def test_reads_in_flight_hold_an_eighth_of_l1_or_one_value(anyio_backend: object) -> None:
-    backend = Counting()
-    small = [f"{number}" for number in range(12)]
-    async with TieredStore("8MiB", [backend]) as store:
-        await store.put_many([(name, bytes(300 * KiB)) for name in small])
-        await store.put("large", bytes(3 * MiB))
-        await store.clear()
-        with await store.get_many([*small, "large"]) as results:
-            assert {result.status for result in results} == {GetStatus.HIT}
-    assert backend.batches == [3 * (300 * KiB + 64)] * 4 + [3 * MiB + 64]
-
-
 async def test_a_leader_that_is_cancelled_hands_over(
     store: TieredStore, disk: StoppableDisk
 ) -> None:
