@@ -174,8 +174,9 @@ async def test_a_full_server_refuses_writes_but_reads_on() -> None:
         requests = [Source(f"n{number}", bytes(100_000)).request() for number in range(60)]
         written = await backend.write_many(requests)
         full = [outcome.error for outcome in written if outcome.error is not None]
+        stored = next(n for n, outcome in enumerate(written) if outcome.error is None)
         status = await backend.status()
-        landing = Landing("n0", 100_000)
+        landing = Landing(f"n{stored}", 100_000)
         (read,) = await backend.read_many([landing.request()])
         await backend.aclose()
     assert full
