@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import anyio
-import anyio.lowlevel
 import pytest
+from anyio.lowlevel import checkpoint
 
 from tests.valkey_faults.calls import backend_at, get, opened, put, read
 from tieredkv.config import KiB
@@ -128,25 +128,25 @@ async def test_a_name_that_holds_something_else_fails_alone(server: ValkeyServer
         assert "WRONGTYPE" in outcome.error.reason
 
 
-async def test_a_server_that_cannot_save_fails_writes_and_serves_reads(
-    server: ValkeyServer, tmp_path: Path
-) -> None:
-    (tmp_path / "saved").mkdir()
-    server.command("CONFIG", "SET", "dir", str(tmp_path / "saved"))
-    server.command("CONFIG", "SET", "save", "3600 1")
-    async with opened(server.url) as backend:
-        assert (await put(backend, "name", b"value")).status is PutStatus.STORED
-        (tmp_path / "saved").rmdir()
-        server.command("BGSAVE")
-        with anyio.fail_after(PATIENCE_S):
-            while server.info("persistence")["rdb_last_bgsave_status"] != "err":
-                await anyio.lowlevel.checkpoint()
-        outcome = await put(backend, "other", b"value")
-        assert outcome.status is PutStatus.FAILED
-        assert isinstance(outcome.error, TierError)
-        assert "MISCONF" in outcome.error.reason
-        assert await get(backend, "name", 5) == b"value"
-        assert "MISCONF" in (await backend.status()).reason
+async def test_a_server_that_cannot_save_fails_writes_and_serves_reads(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    with ValkeyServer(options={"enable-protected-configs": "yes"}) as server:
+        server.command("CONFIG", "SET", "dir", str(saved))
+        server.command("CONFIG", "SET", "save", "3600 1")
+        async with opened(server.url) as backend:
+            assert (await put(backend, "name", b"value")).status is PutStatus.STORED
+            saved.rmdir()
+            server.command("BGSAVE")
+            with anyio.fail_after(PATIENCE_S):
+                while server.info("persistence")["rdb_last_bgsave_status"] != "err":
+                    await checkpoint()
+            outcome = await put(backend, "other", b"value")
+            assert outcome.status is PutStatus.FAILED
+            assert isinstance(outcome.error, TierError)
+            assert "MISCONF" in outcome.error.reason
+            assert await get(backend, "name", 5) == b"value"
+            assert "MISCONF" in (await backend.status()).reason
 
 
 async def test_a_server_that_still_loads_says_so() -> None:
