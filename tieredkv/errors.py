@@ -22,7 +22,7 @@ Objects of a wrong *type* raise the built-in ``TypeError``. No message holds a s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 if TYPE_CHECKING:
     from tieredkv.results import PutResult
@@ -43,6 +43,22 @@ __all__ = [
     "ValueFormatError",
     "WrongLoopError",
 ]
+
+ErrorT = TypeVar("ErrorT", bound=BaseException)
+
+
+def without_frames(error: ErrorT) -> ErrorT:
+    """Drop the tracebacks of an error and of those that led to it, and return it.
+
+    The frames hold what was in use when it was raised: the memory of a request, the buffers of a
+    vendor's client. An error that is kept would keep those, too.
+    """
+    errors: list[BaseException] = [error]
+    for one in errors:  # grows meanwhile
+        one.__traceback__ = None
+        led = (one.__cause__, one.__context__)
+        errors += [other for other in led if other is not None and other not in errors]
+    return error
 
 
 class TieredKVError(Exception):

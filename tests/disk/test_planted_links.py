@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 from tests.store.inside import inside
 from tieredkv import DeleteStatus, GetStatus, TieredStore
 from tieredkv.backends import DiskBackend
+from tieredkv.backends.base import ReadRequest
 from tieredkv.backends.disk.names import path_of
 from tieredkv.config import MiB
-from tieredkv.frames import TRAILER_BYTES
+from tieredkv.frames import TRAILER_BYTES, SizeCheck
 
 pytestmark = pytest.mark.anyio
 
@@ -74,3 +76,23 @@ async def test_a_delete_removes_the_link(store: TieredStore) -> None:
     assert deleted.status in (DeleteStatus.DELETED, DeleteStatus.ABSENT)
     await store.clear(tiers=["disk"])
     assert [key async for key in store.keys("disk")] == []
+
+
+async def test_a_read_of_one_gives_its_memory_back_at_once(tmp_path: Path) -> None:
+    """Without the garbage collector: what it has to find may stay for long."""
+    backend = DiskBackend(tmp_path / "root")
+    await backend.open()
+    file = tmp_path / "root" / path_of("key")
+    file.parent.mkdir(parents=True)
+    file.symlink_to(tmp_path / "secret")
+    memory = bytearray(8)
+    gc.disable()
+    try:
+        check = SizeCheck("key", memoryview(memory))
+        (outcome,) = await backend.read_many([ReadRequest("key", (memoryview(memory),), check)])
+        del check
+        memory.append(0)  # raises while there is a view of it
+    finally:
+        gc.enable()
+    assert outcome.status is GetStatus.MISS
+    await backend.aclose()

@@ -83,3 +83,29 @@ def test_a_tier_error_says_tier_operation_and_reason() -> None:
     error = errors.TierUnavailableError("valkey", "read", "no answer within 5 s")
     assert str(error) == "valkey: read: no answer within 5 s"
     assert (error.tier, error.operation, error.reason) == ("valkey", "read", "no answer within 5 s")
+
+
+def test_an_error_that_is_kept_keeps_no_frames_not_even_of_those_that_led_to_it() -> None:
+    def first() -> None:
+        raise KeyError("first")
+
+    def second() -> None:
+        try:
+            first()
+        except KeyError:
+            raise OSError("second") from ValueError("cause")
+
+    def third() -> None:
+        try:
+            second()
+        except OSError as error:
+            raise errors.TierError("disk", "write", "third") from error
+
+    with pytest.raises(errors.TierError) as raised:
+        third()
+    error = errors.without_frames(raised.value)
+    assert error is raised.value
+    cause = error.__cause__
+    assert cause is not None
+    chain = (error, cause, cause.__cause__, cause.__context__)
+    assert [str(one.__traceback__) for one in chain if one is not None] == ["None"] * 4

@@ -37,7 +37,7 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import EventLoopToken, current_token
 
-from tieredkv.errors import StoreClosedError
+from tieredkv.errors import StoreClosedError, without_frames
 from tieredkv.tasks import Detached, require_loop
 
 __all__ = ["ClientPool", "Priority", "Workers"]
@@ -167,7 +167,7 @@ class _Batch(Generic[ClientT]):
         try:
             holder = clients.take()
         except BaseException as error:  # noqa: BLE001 - handed to the caller
-            self.error = error.with_traceback(None)
+            self.error = without_frames(error)
             return False
         left = False
         try:
@@ -180,11 +180,11 @@ class _Batch(Generic[ClientT]):
                 del job  # its memory is free as soon as it has ended
                 left = should_leave(self.priority)
         except BaseException as error:  # noqa: BLE001 - handed to the caller
-            self.error = error.with_traceback(None)
+            self.error = without_frames(error)
         try:
             clients.give_back(holder)
         except BaseException as error:  # noqa: BLE001 - handed to the caller
-            self.error = error.with_traceback(None)
+            self.error = without_frames(error)
         return left
 
     def end_hop(self) -> None:
@@ -339,7 +339,7 @@ class Workers(Generic[ClientT]):
         try:
             await to_thread.run_sync(self._clients.close_all, idle, limiter=self._limiter)
         except Exception as error:  # noqa: BLE001 - handed to those who close
-            self._close_error = error.with_traceback(None)
+            self._close_error = without_frames(error)
         finally:
             self._end_hop(queues)
 

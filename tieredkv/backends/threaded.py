@@ -23,6 +23,7 @@ from tieredkv.errors import (
     TierError,
     TierUnavailableError,
     WrongLoopError,
+    without_frames,
 )
 from tieredkv.results import (
     DeleteOutcome,
@@ -67,6 +68,7 @@ READ: Final = Operation("read", lambda error: ReadOutcome(GetStatus.UNKNOWN, err
 PREFETCH: Final = attrs.evolve(READ, priority=Priority.PREFETCH)
 WRITE: Final = Operation("write", _failed_write, Priority.WRITE)
 STAT: Final = Operation("stat", lambda error: StatOutcome(GetStatus.UNKNOWN, 0, error))
+SEAL: Final[Operation[WriteOutcome | None]] = Operation("write", _failed_write, Priority.WRITE)
 DELETE: Final = Operation("delete", _failed_delete, Priority.WRITE)  # overtakes no write
 
 
@@ -339,8 +341,24 @@ class ThreadedBackend(Backend, Generic[ClientT]):
         except BaseException as error:  # noqa: BLE001 - mapped; a worker outlives any request
             return operation.failed(self._mapped(operation.name, error))
 
+    def _sealed(
+        self, client: ClientT, requests: Sequence[WriteRequest]
+    ) -> tuple[dict[int, memoryview], list[WriteOutcome | None]]:
+        """Complete the values of a group.
+
+        Returns:
+            The values by place, and the outcome of each whose sealing raised.
+        """
+        values: dict[int, memoryview] = {}
+
+        def seal(_: ClientT, place: int) -> None:
+            values[place] = requests[place].seal()
+
+        places = range(len(requests))
+        return values, [self._guard(SEAL, seal, client, place) for place in places]
+
     def _mapped(self, operation: str, error: BaseException) -> TierError:
-        error = error.with_traceback(None)  # its frames hold the memory of the request
+        error = without_frames(error)  # its frames hold the memory of the request
         return error if isinstance(error, TierError) else self._map_error(operation, error)
 
 

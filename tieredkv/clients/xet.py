@@ -22,7 +22,7 @@ import attrs
 from tieredkv.clients.hub_answers import FileInfo, Grant
 from tieredkv.clients.scratch import Scratch
 from tieredkv.config import MiB
-from tieredkv.errors import MissingDependencyError
+from tieredkv.errors import MissingDependencyError, without_frames
 
 __all__ = ["Compression", "XetClient", "XetError", "XetSettings"]
 
@@ -176,7 +176,7 @@ class XetClient:
                 try:
                     view = content()
                 except BaseException as error:  # noqa: BLE001 - handed to the caller
-                    results.append(error.with_traceback(None))
+                    results.append(without_frames(error))
                     continue
                 stream = commit.start_upload_stream(sha256=self._vendor.SKIP_SHA256)
                 for at in range(0, view.nbytes, PIECE_BYTES):

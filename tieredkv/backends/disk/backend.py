@@ -254,6 +254,24 @@ class DiskBackend(ThreadedBackend[Volume]):
         self._succeeded("write")
         return _STORED
 
+    def _write_group(
+        self, client: Volume, requests: Sequence[WriteRequest]
+    ) -> Sequence[WriteOutcome]:
+        values, sealed = self._sealed(client, requests)
+        errors = client.write_many([(requests[at].name, value) for at, value in values.items()])
+        if None in errors:
+            self._succeeded("write")
+        answers = iter(errors)
+        return [
+            outcome
+            or (
+                _STORED
+                if (error := next(answers)) is None
+                else WRITE.failed(self._mapped("write", error))
+            )
+            for outcome in sealed
+        ]
+
     def _stat(self, client: Volume, name: str) -> StatOutcome:
         try:
             nbytes = client.nbytes(name)

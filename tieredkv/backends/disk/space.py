@@ -65,15 +65,16 @@ class Space:
         """Return the lock under which files of a shard get and lose their names."""
         return self._stripes[shard]
 
-    def reserve(self, nbytes: int) -> None:
-        """Make room for a value of at most the capacity; `commit` or `cancel` must follow.
+    def reserve(self, *sizes: int) -> None:
+        """Make room for values that fit into the capacity together.
 
-        Waits while values that others write need all of the capacity.
+        `commit` or `cancel` must follow for each. Waits while values that others write need all of
+        the capacity.
 
         Raises:
             OSError: Nothing could be evicted; there is nothing to cancel then.
         """
-        room = room_bytes(nbytes)
+        room = sum(map(room_bytes, sizes))
         with self._lock:
             if self._capacity_bytes is not None:
                 while self._coming_bytes and self._coming_bytes + room > self._capacity_bytes:
@@ -84,7 +85,7 @@ class Space:
         try:
             self.trim()
         except BaseException:
-            self.cancel(nbytes)
+            self.cancel(*sizes)
             raise
         with self._lock:  # others' evictions wait for nobody, so this ends
             while self._leaving_bytes and not self._fits(self._leaving_bytes):
@@ -97,10 +98,10 @@ class Space:
             self._coming_bytes -= room_bytes(nbytes)
             self._tell_change()
 
-    def cancel(self, nbytes: int) -> None:
+    def cancel(self, *sizes: int) -> None:
         """Give reserved room back."""
         with self._lock:
-            self._coming_bytes -= room_bytes(nbytes)
+            self._coming_bytes -= sum(map(room_bytes, sizes))
             self._tell_change()
 
     def touch(self, places: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:

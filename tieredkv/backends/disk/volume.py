@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Final
 
 from tieredkv.backends.disk import locks
 from tieredkv.backends.disk.files import Files, is_fed
+from tieredkv.backends.disk.index import room_bytes
 from tieredkv.backends.disk.names import SHARDS, name_of, place_of
 from tieredkv.backends.disk.space import Space
 from tieredkv.config import KiB
-from tieredkv.errors import StoreClosedError
+from tieredkv.errors import StoreClosedError, without_frames
 from tieredkv.results import GetStatus
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["NO_ROOM", "Volume"]
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+
+_REMEDIED: Final = (*NO_ROOM, errno.ENOENT)  # by what `Volume.write` does about it
 
 _LOCK: Final = "lock"
 _SURVEY_INTERVAL_S: Final = 30
@@ -126,7 +129,7 @@ class Volume:
                     path if isinstance(path, Exception) else read(path, buffers, nbytes, feed)
                 )
             except BaseException as error:  # noqa: BLE001 - of this request alone
-                landed.append(error.with_traceback(None))  # its frames hold the buffers
+                landed.append(without_frames(error))  # its frames hold the buffers
         self.reads_disk = _blocks_read() != blocks_before
         results = [
             _checked(request) if missed is None else missed
@@ -164,6 +167,35 @@ class Volume:
         else:
             return
         self._store(shard, file, value)
+
+    def write_many(self, values: Sequence[tuple[str, memoryview]]) -> list[BaseException | None]:
+        """Do as `write` for several values, the calls of the system together as in `read_many`.
+
+        Returns:
+            For each value None, or why it was not stored.
+        """
+        space = self._space
+        sizes = [value.nbytes for _, value in values]
+        if len(values) == 1 or not self._reserved(space, sizes):
+            return [self._tried(*value) for value in values]
+        errors: list[BaseException | None] = [None] * len(values)
+        written: list[tuple[int, int, str, str]] = []
+        for at, (name, value) in enumerate(values):
+            try:
+                written.append((at, *place_of(name), self.files.write(value)))
+            except BaseException as error:  # noqa: BLE001 - of this value alone
+                errors[at] = without_frames(error)
+                if space is not None:
+                    space.cancel(value.nbytes)
+        for at, shard, file, temporary in written:
+            try:
+                self._publish(space, shard, file, temporary, sizes[at])
+            except BaseException as error:  # noqa: BLE001 - of this value alone
+                errors[at] = without_frames(error)
+        return [
+            self._tried(*value) if getattr(error, "errno", None) in _REMEDIED else error
+            for value, error in zip(values, errors, strict=True)
+        ]
 
     def nbytes(self, name: str) -> int:
         """Return the bytes stored under a name.
@@ -256,25 +288,54 @@ class Volume:
         while self.survey():
             pass
 
+    def _tried(self, name: str, value: memoryview) -> BaseException | None:
+        """Write a value; return why that did not work."""
+        try:
+            self.write(name, value)
+        except BaseException as error:  # noqa: BLE001 - handed on
+            return without_frames(error)
+        return None
+
     def _store(self, shard: int, file: str, value: memoryview) -> None:
-        path = self.files.path(shard, file)
         space = self._space
         if space is not None:
             space.reserve(value.nbytes)
-        temporary = None
         try:
             temporary = self.files.write(value)
+        except BaseException:
+            if space is not None:
+                space.cancel(value.nbytes)
+            raise
+        self._publish(space, shard, file, temporary, value.nbytes)
+
+    def _reserved(self, space: Space | None, sizes: Sequence[int]) -> bool:
+        """Reserve room for several values, if they can be there at a time."""
+        if space is None:
+            return True
+        if self._capacity_bytes is not None and sum(map(room_bytes, sizes)) > self._capacity_bytes:
+            return False
+        try:
+            space.reserve(*sizes)
+        except OSError:  # one by one, each meets it itself
+            return False
+        return True
+
+    def _publish(
+        self, space: Space | None, shard: int, file: str, temporary: str, nbytes: int
+    ) -> None:
+        """Give a value that was written, and whose room was reserved, its name."""
+        path = self.files.path(shard, file)
+        try:
             if space is None:
                 self.files.publish(temporary, path)
             else:
                 with space.stripe(shard):
                     self.files.publish(temporary, path)
-                    space.commit(shard, file, value.nbytes)
+                    space.commit(shard, file, nbytes)
         except BaseException:
-            if temporary is not None:
-                self.files.discard(temporary)
+            self.files.discard(temporary)
             if space is not None:
-                space.cancel(value.nbytes)
+                space.cancel(nbytes)
             raise
         try:
             self.files.settle(path)
@@ -346,7 +407,7 @@ def _checked(request: ReadRequest) -> GetStatus | BaseException:
     try:
         return request.check.result()
     except BaseException as error:  # noqa: BLE001 - of this request alone
-        return error.with_traceback(None)
+        return without_frames(error)
 
 
 def _blocks_read() -> float:
@@ -360,4 +421,4 @@ def _place_or_error(name: str) -> tuple[int, str] | UnicodeError:
     try:
         return place_of(name)
     except UnicodeError as error:
-        return error.with_traceback(None)
+        return without_frames(error)

@@ -13,7 +13,7 @@ from tieredkv.backends.hfbucket.bucket import Bucket
 from tieredkv.clients.hub_answers import FileInfo, Grant
 from tieredkv.clients.hub_failures import HubError, HubFailure
 from tieredkv.clients.xet import XetClient, XetError
-from tieredkv.errors import TieredKVError
+from tieredkv.errors import TieredKVError, without_frames
 from tieredkv.results import GetStatus, ReadOutcome, StatOutcome, size_mismatch
 
 __all__ = ["Reader"]
@@ -164,7 +164,7 @@ def _job(
         try:
             results[place] = land(xet)
         except BaseException as error:  # noqa: BLE001 - a worker outlives any request
-            results[place] = error.with_traceback(None)  # its frames hold the request's memory
+            results[place] = without_frames(error)  # its frames hold the request's memory
 
     return run
 

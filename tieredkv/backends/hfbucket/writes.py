@@ -16,7 +16,7 @@ from tieredkv.clients.hub_answers import FileInfo, Grant
 from tieredkv.clients.hub_failures import HubError, HubFailure
 from tieredkv.clients.xet import XetClient, XetError
 from tieredkv.config import MiB
-from tieredkv.errors import TieredKVError, TierError
+from tieredkv.errors import TieredKVError, TierError, without_frames
 from tieredkv.results import DeleteOutcome, DeleteStatus, PutStatus, WriteOutcome
 
 __all__ = ["Writer"]
@@ -246,7 +246,7 @@ def _job(
             found: Sequence[FileInfo | BaseException]
             found = xet.upload(grant, [partial(_sealed, request) for request in group])
         except BaseException as error:  # noqa: BLE001 - a worker outlives any request
-            found = [error.with_traceback(None)] * len(places)
+            found = [without_frames(error)] * len(places)
         results.update(zip(places, found, strict=True))
 
     return run

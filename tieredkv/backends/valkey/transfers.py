@@ -175,13 +175,7 @@ class Transfers(ThreadedBackend[OwnedClient]):
     ) -> Sequence[WriteOutcome]:
         if len(requests) == 1:
             return super()._write_group(client, requests)
-        values: dict[int, memoryview] = {}
-
-        def seal(_: OwnedClient, place: int) -> WriteOutcome:
-            values[place] = requests[place].seal()
-            return _STORED
-
-        sealed = [self._guard(WRITE, seal, client, place) for place in range(len(requests))]
+        values, sealed = self._sealed(client, requests)
         sent = [requests[place] for place in values]
 
         def send() -> Sequence[ClientError | None]:
@@ -204,9 +198,7 @@ class Transfers(ThreadedBackend[OwnedClient]):
         if written is None:
             written = super()._write_group(client, sent)
         answers = iter(written)
-        return [
-            next(answers) if place in values else outcome for place, outcome in enumerate(sealed)
-        ]
+        return [outcome or next(answers) for outcome in sealed]
 
     def _written(self, request: WriteRequest) -> WriteOutcome:
         self._succeeded("write")

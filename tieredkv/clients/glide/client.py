@@ -14,7 +14,7 @@ from tieredkv.clients.glide.failures import ClientError, Kind, translate
 from tieredkv.clients.glide.settings import ClientSettings
 from tieredkv.clients.glide.topology import Topology
 from tieredkv.clients.glide.vendor import connect
-from tieredkv.errors import TieredKVError
+from tieredkv.errors import TieredKVError, without_frames
 
 __all__ = ["OwnedClient"]
 
@@ -299,8 +299,7 @@ def _run(call: Callable[[], ResultT], *, creating: bool = False) -> ResultT:
     except TieredKVError:
         raise
     except Exception as error:  # noqa: BLE001 - anything it raises holds the caller's buffers
-        error.__traceback__ = None
-        failure = translate(error, creating=creating)
+        failure = translate(without_frames(error), creating=creating)
     raise failure
 
 
