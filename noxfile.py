@@ -148,6 +148,6 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure: `nox -s bench -- ARGUMENTS` passes them to `python -m benchmarks`."""
+    """Measure everything and draw docs/benchmarks.md; `nox -s bench -- NAME`: print one of them."""
     install(session, "bench")
-    session.run("python", "-m", "benchmarks", *session.posargs)
+    session.run("python", "-m", "benchmarks", *(session.posargs or ["--page"]))

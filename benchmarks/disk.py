@@ -3,8 +3,9 @@
 All files are in the page cache. A bare loop opens a file, moves its bytes with one ``preadv`` or
 ``pwrite``, and closes it; its writes make new files in one directory, under their final names. The
 backend's writes are renamed into place, too, and that stays part of the ratio: it is the price of
-values that appear whole. How much of it that is, a bare loop that renames says. What goes in is
-ready before the clock starts on both sides: paths and views here, requests there.
+values that appear whole. How much of it that is, a bare loop that renames says; two bare loops of
+reads, which differ in nothing but their files, say how far the machine repeats itself. What goes in
+is ready before the clock starts on both sides: paths and views here, requests there.
 ``python -m benchmarks.disk [DIRECTORY]`` measures in that directory; without one in memory, where
 the kernel does not slow writers down to a disk's pace.
 """
@@ -185,7 +186,7 @@ async def _compare(
             await backend.aclose()
     size = f"{batch.nbytes // MiB} MiB" if batch.nbytes >= MiB else f"{batch.nbytes // KiB} KiB"
     names = [subject.name for subject in bare]
-    bases, floors = (names, []) if operation == "read" else (names[:1] * 2, names[1:])
+    bases = names if operation == "read" else names[:1] * 2
     return Report(
         f"Disk: {operation} of {len(batch.names)} x {size}, {WORKERS} threads",
         result.rows(),
@@ -193,7 +194,9 @@ async def _compare(
             result.ratio(mode, base, at_least=target, speed=True)
             for mode, base, target in zip(_MODES, bases, targets, strict=True)
         ]
-        + [result.ratio(name, bases[0], speed=True) for name in floors],
+        + [result.ratio(name, names[0], speed=True) for name in names[1:]],
+        panel=f"{operation}s, beside bare loops of system calls",
+        label=f"{len(batch.names)} x {size}",
     )
 
 

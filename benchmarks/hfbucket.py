@@ -192,11 +192,13 @@ async def reads(options: Options, case: _Case) -> Report:
     figures = [
         result.ratio("tieredkv", "huggingface_hub", at_least=case.at_least, speed=True),
         *_requests(counts, at_most=1),
+        *(Figure(f"processors busy, {row.name}", row.cpu_s / row.median_s, "") for row in rows),
     ]
     if case.nbytes == 10 * MiB:
         lag_ms = 1000 * (rows[1].lag_p99_s or 0)
         figures.append(Figure("event-loop lag, p99", lag_ms, "ms", at_most=20))
-    return Report(f"Hugging Face Bucket: load of {case.title}", rows, figures)
+    title = f"Hugging Face Bucket: load of {case.title}"
+    return Report(title, rows, figures, "loads, beside those of huggingface_hub", case.title)
 
 
 async def writes(options: Options, case: _Case) -> Report:
@@ -218,12 +220,14 @@ async def writes(options: Options, case: _Case) -> Report:
         result.ratio("tieredkv", "huggingface_hub", at_least=case.at_least, speed=True),
         *_requests(counts, at_most=1),
     ]
-    return Report(f"Hugging Face Bucket: upload of {case.title}", result.rows(), figures)
+    title = f"Hugging Face Bucket: upload of {case.title}"
+    panel = "uploads, beside those of huggingface_hub"
+    return Report(title, result.rows(), figures, panel, case.title)
 
 
 async def memory(options: Options) -> Report:
     """Measure how much a process grows while it writes much more than it may hold."""
-    count, nbytes = (8, MiB) if options.quick else (200, 16 * MiB)
+    count, nbytes = (16, MiB) if options.quick else (200, 16 * MiB)
     source = memoryview(bytearray(nbytes))
     grown = []
     async with _prepared(_Case(cas="http", nbytes=KiB, at_least=0)) as batch:

@@ -14,6 +14,7 @@ from benchmarks.runner import Figure, Options, Report, child, paired, run_child
 _BASE: Final = "import asyncio, anyio, attrs, xxhash"
 _PACKAGE: Final = "import tieredkv"
 _STORE: Final = "from tieredkv import TieredStore"
+_CLASSES: Final = "attrs making classes meanwhile"
 _UNWANTED: Final = (
     "click",
     "glide_shared",
@@ -30,6 +31,27 @@ from time import perf_counter
 began = perf_counter()
 {}
 print(perf_counter() - began)
+"""
+
+_MAKING_CLASSES: Final = """
+import attrs
+from time import perf_counter
+spent_s = 0.0
+
+def timed(decorate):
+    def wrapper(*classes, **options):
+        if not classes:
+            return lambda of: wrapper(of, **options)
+        global spent_s
+        began = perf_counter()
+        made = decorate(*classes, **options)
+        spent_s += perf_counter() - began
+        return made
+    return wrapper
+
+attrs.define, attrs.frozen = timed(attrs.define), timed(attrs.frozen)
+from tieredkv import TieredStore
+print(spent_s)
 """
 
 _LOADED: Final = """
@@ -52,6 +74,7 @@ def run(options: Options) -> Iterator[Report]:
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         codes = {_BASE: _BASE, _PACKAGE: _PACKAGE, _STORE: f"{_BASE}\n{_STORE}"}
         subjects = [child(name, _TIMED.format(code), env=env) for name, code in codes.items()]
+        subjects.append(child(_CLASSES, _MAKING_CLASSES, env=env))
         result = anyio.run(lambda: paired(subjects, rounds=options.rounds_or(11)))
     loaded, _ = run_child(_LOADED)
     unwanted = [name for name in _UNWANTED if name in loaded.split()]
@@ -60,6 +83,7 @@ def run(options: Options) -> Iterator[Report]:
         result.rows(),
         [
             *(result.ratio(name, _BASE, at_most=1.25) for name in (_PACKAGE, _STORE)),
+            result.ratio(_CLASSES, _BASE),
             Figure(f"unwanted packages {unwanted}", len(unwanted), "", at_most=0),
         ],
     )

@@ -77,9 +77,10 @@ async def hits(options: Options, kind: str) -> Report:
         result = await paired(subjects, rounds=options.rounds_or(1001), warmup=warmup)
     base, one, many = (subject.name for subject in subjects)
     return Report(
-        f"L1 hits with view and release, {count} keys",
+        f"L1 hits with view and release, {count} keys, {kind}",
         result.rows(),
         [result.ratio(one, base, at_most=13), result.ratio(many, base, at_most=11)],
+        panel="hits with view and release, beside those of cachetools.LRUCache",
     )
 
 
@@ -162,7 +163,10 @@ async def puts(options: Options, nbytes: int, limit: float | None) -> Report:
         [
             result.ratio("put", "copy", at_most=limit),
             result.ratio("put", "put, small pages"),
+            result.difference("put", "copy"),
         ],
+        panel="puts into a full L1",
+        label=f"{nbytes // KiB} KiB",
     )
 
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.lmcache_peer PYTHON [--quick] [--rounds N]``: beside LMCache.
+"""What the Valkey backend does beside LMCache's adapters: ``--lmcache PYTHON``.
 
 PYTHON is the interpreter of an environment with LMCache (seen to work: 0.5.6 installed without its
 dependencies, a CPU build of torch 2.13, and what its imports then ask for). Its ``valkey`` adapter
@@ -13,11 +13,10 @@ Hits in its L1 (reserve, take the bytes, release) are compared with those in our
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -91,11 +90,13 @@ def lmcache(python: Path, port: int, nbytes: int, count: int) -> Iterator[Child]
             raise
 
 
-def run(python: Path, options: Options) -> Iterator[Report]:
+def run(options: Options) -> Iterator[Report]:
     """Measure look-ups, loads and stores, batch by batch."""
+    if options.lmcache is None:
+        raise ValueError("lmcache=None: this needs an interpreter that has LMCache")
     for nbytes, (count, targets) in _BATCHES.items():
         size = 8 if options.quick else count
-        with ValkeyServer() as server, lmcache(python, server.port, nbytes, size) as child:
+        with ValkeyServer() as server, lmcache(options.lmcache, server.port, nbytes, size) as child:
             batch = Batch(server, nbytes, size)
             try:
                 if nbytes == min(_BATCHES):
@@ -103,7 +104,7 @@ def run(python: Path, options: Options) -> Iterator[Report]:
                         yield anyio.run(_hits, options, Load(nbytes, size), child, together)
                 yield from anyio.run(_compare, options, batch, child, targets)
             finally:
-                batch.client.close()
+                batch.close()
 
 
 async def _hits(options: Options, load: Load, child: Child, together: int) -> Report:
@@ -141,23 +142,9 @@ async def _compare(
             figures[0] = attrs.evolve(figures[0], at_least=targets.get(operation))
             figures += [result.ratio(mode, "lmcache resp", speed=True) for mode in MODES]
             title = f"LMCache {child.version}: {operation} of {batch}, {WORKERS} workers"
-            reports.append(Report(title, result.rows(), figures))
+            panel = f"{operation}s, beside LMCache's valkey adapter and its resp adapter"
+            reports.append(Report(title, result.rows(), figures, panel, str(batch)))
     finally:
         for backend in backends.values():
             await backend.aclose()
     return reports
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Compare and print tables."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.lmcache_peer")
-    parser.add_argument("python", type=Path, help="interpreter of an environment with LMCache")
-    parser.add_argument("--quick", action="store_true", help="whether it works, not how fast")
-    parser.add_argument("--rounds", type=int, metavar="N", help="instead of 31")
-    given = parser.parse_args(arguments)
-    for report in run(given.python, Options(quick=given.quick, rounds=given.rounds)):
-        print(report.table(), flush=True)
-
-
-if __name__ == "__main__":
-    main()

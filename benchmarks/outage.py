@@ -16,7 +16,7 @@ from typing import Final
 
 import anyio
 
-from benchmarks.runner import Figure, Options, Paired, Report, Subject, paired
+from benchmarks.runner import Figure, Options, Paired, Report, Subject, paired, quartiles
 from tieredkv import L1Config, TieredStore
 from tieredkv.backends import DiskBackend, ValkeyBackend
 from tieredkv.config import KiB
@@ -94,4 +94,5 @@ def _p99_ratio(blocks: Sequence[Paired]) -> Figure:
     for block in blocks:
         p99 = {row.name: row.p99_s for row in block.rows()}
         ratios.append(p99[_WITH] / p99[_WITHOUT])
-    return Figure(f"p99 of {_WITH} : {_WITHOUT}", median(ratios), at_most=1.5)
+    name = f"p99 of {_WITH} : {_WITHOUT}"
+    return Figure(name, median(ratios), spread=quartiles(ratios), at_most=1.5)

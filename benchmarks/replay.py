@@ -161,7 +161,8 @@ async def _compare(
         f"them distinct, {_VALUE_BYTES // KiB} KiB each",
         result.rows(),
         [
-            *(result.ratio(name, alone) for name in others),
             *(figure for store in stores for figure in store.figures(recompute_s)),
+            *(result.ratio(name, alone) for name in others),
         ],
+        panel=f"{trace}: where the chunks come from",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -32,15 +32,33 @@ class Figure:
     at_least: float | None = None
 
     @property
+    def target(self) -> str:
+        """The target in words; empty without one."""
+        if self.at_most is not None:
+            return f"at most {self.at_most:g}"
+        return f"at least {self.at_least:g}" if self.at_least is not None else ""
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the target is met; None without one."""
+        if self.at_most is not None:
+            return self.value <= self.at_most
+        return self.value >= self.at_least if self.at_least is not None else None
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the target lies between the quartiles."""
+        target = self.at_least if self.at_most is None else self.at_most
+        return (
+            target is not None
+            and self.spread is not None
+            and self.spread[0] <= target <= self.spread[1]
+        )
+
+    @property
     def verdict(self) -> str:
         """``"met"`` or ``"MISSED"`` with the target; empty without one."""
-        if self.at_most is not None:
-            met, target = self.value <= self.at_most, f"at most {self.at_most:g}"
-        elif self.at_least is not None:
-            met, target = self.value >= self.at_least, f"at least {self.at_least:g}"
-        else:
-            return ""
-        return f"{'met' if met else 'MISSED'}: {target}"
+        return f"{'met' if self.is_met else 'MISSED'}: {self.target}" if self.target else ""
 
 
 @attrs.frozen
@@ -70,13 +88,32 @@ class Row:
     held_p99_s: float | None
 
 
+def _tuple_of_rows(rows: Iterable[Row]) -> tuple[Row, ...]:
+    return tuple(rows)
+
+
+def _tuple_of_figures(figures: Iterable[Figure]) -> tuple[Figure, ...]:
+    return tuple(figures)
+
+
 @attrs.frozen
 class Report:
-    """The outcome of one measurement: a table, and the figures that matter."""
+    """The outcome of one measurement: a table, and the figures that matter.
+
+    Attributes:
+        title: What was measured; unique in a benchmark.
+        rows: The table.
+        figures: What matters.
+        panel: The panel of the benchmark's picture that shows the figures which have the unit of
+            the first; None: one that shows all of the benchmark's ratios that no other does.
+        label: What it stands for there, as the size of the values; empty if nothing need be said.
+    """
 
     title: str
-    rows: Sequence[Row] = ()
-    figures: Sequence[Figure] = ()
+    rows: Sequence[Row] = attrs.field(default=(), converter=_tuple_of_rows)
+    figures: Sequence[Figure] = attrs.field(default=(), converter=_tuple_of_figures)
+    panel: str | None = None
+    label: str = ""
 
     def table(self) -> str:
         """Return the report as text."""

@@ -6,7 +6,8 @@ of two subjects within a round: its median over the rounds is the figure, its qu
 spread. Medians of different runs are never compared.
 
 A benchmark is a module of this package with a function ``run(options)`` that yields a `Report` for
-each thing it measures. To add one, write the module and name it in ``__main__.py``.
+each thing it measures; its docstring tells readers of the documentation what it compares. To add
+one, write the module and name it in ``__main__.py``.
 
 A subject may be anything, also a loop over a vendor's client. What it raises loses its traceback
 before it goes on: the frames would keep the client's buffers alive, and some clients crash the
@@ -44,6 +45,7 @@ __all__ = [
     "SubjectError",
     "child",
     "paired",
+    "quartiles",
     "rss_bytes",
     "run_child",
 ]
@@ -66,12 +68,14 @@ class Options:
         traces: Files of requests to replay.
         recompute_ms: What it takes to compute a chunk that a replay does not find, or None if
             nobody knows.
+        lmcache: Interpreter of an environment with LMCache, if there is one.
     """
 
     quick: bool = False
     rounds: int | None = None
     traces: tuple[Path, ...] = ()
     recompute_ms: float | None = None
+    lmcache: Path | None = None
 
     def rounds_or(self, usual: int) -> int:
         """Return how many rounds to run where `usual` is the benchmark's own number."""
@@ -190,10 +194,23 @@ class Paired:
         return Figure(
             f"{name} : {base}" + " (speed)" * speed,
             median(ratios),
-            spread=_quartiles(ratios),
+            spread=quartiles(ratios),
             at_most=at_most,
             at_least=at_least,
         )
+
+    def share(self, name: str, base: str) -> Figure:
+        """Return how much of the duration of `base` a subject takes, in percent."""
+        ratio = self.ratio(name, base)
+        low, high = ratio.spread or (ratio.value, ratio.value)
+        return Figure(f"{name}, of {base}", 100 * ratio.value, "%", (100 * low, 100 * high))
+
+    def difference(self, name: str, base: str) -> Figure:
+        """Return how much longer than `base` a subject takes, in microseconds."""
+        pairs = zip(self._samples[name], self._samples[base], strict=True)
+        differences = [1e6 * (a.seconds - b.seconds) for a, b in pairs]
+        spread = quartiles(differences)
+        return Figure(f"{name} less {base}", median(differences), "us", spread)
 
     def growth(
         self, small: str, large: str, base_small: str, base_large: str, *, at_most: float
@@ -206,7 +223,7 @@ class Paired:
         return Figure(
             f"growth to {large}, of the growth to {base_large}",
             median(ratios),
-            spread=_quartiles(ratios),
+            spread=quartiles(ratios),
             at_most=at_most,
         )
 
@@ -350,7 +367,8 @@ def _waited_for_processor_s() -> float:
         return 0
 
 
-def _quartiles(values: Sequence[float]) -> tuple[float, float]:
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """Return the lower and the upper quartile."""
     if len(values) < 2:
         return values[0], values[0]
     low, _, high = quantiles(values, n=4, method="inclusive")

@@ -3,15 +3,18 @@
 The server is a real one on the loopback interface. A bare loop reads with the better of GET and
 MGET, straight into the memory, and writes with the better of SET and a pipeline of SETs, with the
 same expiry. Values are as `TieredStore` sends them: bare in "size", framed in "checksum", where the
-bare loop moves the payload only.
+bare loop moves the payload only. What is alone moves nothing: it makes the requests of a batch and
+asks their checks, or takes what is to be written, sealed or not.
 """
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
@@ -59,7 +62,7 @@ def run(options: Options) -> Iterator[Report]:
                 yield anyio.run(compare, options, batch, "read", _READ_TARGETS[nbytes])
                 yield anyio.run(compare, options, batch, "write", _WRITE_TARGETS[nbytes])
             finally:
-                batch.client.close()
+                batch.close()
 
 
 class Batch:
@@ -71,6 +74,7 @@ class Batch:
         self.glide: Any = glide_sync
         self.server = server
         self.nbytes = nbytes
+        self.threads = ThreadPoolExecutor(1)
         self.client: Any = glide_sync.GlideClient.create(
             glide_sync.GlideClientConfiguration(
                 [glide_sync.NodeAddress("127.0.0.1", server.port)], request_timeout=10_000
@@ -86,6 +90,10 @@ class Batch:
         self.payloads = [block[:nbytes] for block in self.blocks]
         group = max(1, _GROUP_BYTES // nbytes)
         self.groups = [slice(at, at + group) for at in range(0, count, group)]
+
+    def close(self) -> None:
+        self.client.close()
+        self.threads.shutdown()
 
     def __str__(self) -> str:
         mib, kib = self.nbytes // MiB, self.nbytes // KiB
@@ -155,6 +163,34 @@ class Batch:
         assert all(outcome.status is GetStatus.HIT for outcome in outcomes)
         return Pass(len(outcomes), seconds)
 
+    def alone(self, operation: str) -> list[Subject]:
+        """Return what moves nothing: what the contract has for each value, and sealing it."""
+
+        places = range(len(self.names))
+
+        def reads() -> int:
+            requests = [self._bare_read(at) for at in places]
+            assert all(request.check.result() is GetStatus.HIT for request in requests)
+            return len(requests)
+
+        def writes(make: Callable[[int], WriteRequest]) -> int:
+            requests = [make(at) for at in places]
+            assert all(request.seal() for request in requests)
+            return len(requests)
+
+        if operation == "read":
+            return [Subject("requests alone", reads)]
+        return [
+            Subject("requests alone", partial(writes, self._bare_write)),
+            Subject("sealed requests alone", partial(writes, self._framed_write)),
+        ]
+
+    async def in_thread(self, move: Callable[[], Pass]) -> Pass:
+        """Do a pass in a thread that waits for work, as a worker does."""
+        began = time.perf_counter()
+        done = await asyncio.get_running_loop().run_in_executor(self.threads, move)
+        return attrs.evolve(done, seconds=time.perf_counter() - began)
+
     def _bare_read(self, at: int) -> ReadRequest:
         payload = self.payloads[at]
         return ReadRequest(self.names[at], (payload,), SizeCheck(self.names[at], payload))
@@ -192,9 +228,12 @@ async def compare(
             await batch.write(backend, mode)
         moves = [partial(move, *of) for of in zip(backends, MODES, strict=True)]
         bare = batch.bare(operation)
-        subjects = [*bare, *(Subject(*of) for of in zip(MODES, moves, strict=True))]
+        grouped = batch.mget if operation == "read" else batch.pipeline
+        in_thread = Subject(f"{bare[1].name} in a thread", partial(batch.in_thread, grouped))
+        subjects = [*bare, in_thread, *(Subject(*of) for of in zip(MODES, moves, strict=True))]
         subjects = [attrs.evolve(subject, nbytes=batch.nbytes) for subject in subjects]
-        result = await paired(subjects, rounds=options.rounds_or(41), warmup=2)
+        alone = batch.alone(operation)
+        result = await paired([*subjects, *alone], rounds=options.rounds_or(41), warmup=2)
     finally:
         for backend in backends:
             await backend.aclose()
@@ -206,7 +245,11 @@ async def compare(
         [
             result.ratio(mode, base, at_least=target, speed=True)
             for mode, target in zip(MODES, targets, strict=True)
-        ],
+        ]
+        + [result.ratio(in_thread.name, base, speed=True)]
+        + [result.share(subject.name, base) for subject in alone],
+        panel=f"{operation}s, beside the better of two bare loops",
+        label=str(batch),
     )
 
 
