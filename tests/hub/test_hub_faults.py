@@ -98,6 +98,15 @@ class TestAnswers:
         assert caught.value.response.status_code == 429
         assert caught.value.response.headers["RateLimit"] == '"api";r=0;t=55'
 
+    def test_a_body_without_end(self, server: hub.LocalHub) -> None:
+        server.inject(hub.Fault(status=200, body="abc", repeat=True))
+        connection = http.client.HTTPConnection(server.endpoint.removeprefix("http://"))
+        connection.request("GET", PATH)
+        answer = connection.getresponse()
+        assert answer.read(3_000_000) == b"abc" * 1_000_000
+        answer.close()
+        connection.close()
+
 
 class TestConnections:
     @pytest.mark.parametrize("carried_out", [False, True])
@@ -234,6 +243,20 @@ class TestContents:
         assert server.harmed(number) >= 1
         server.clear_faults()
         assert load() == value
+
+    def test_a_range_that_is_ignored(
+        self, api: HfApi, server: hub.LocalHub, value: bytes, ask: Ask
+    ) -> None:
+        (info,) = api.get_bucket_paths_info(BUCKET, ["key"])
+        token = ask(server, "GET", f"{PATH}/xet-read-token").json()["accessToken"]
+        plan = ask(server, "GET", f"/cas/v2/reconstructions/{info.xet_hash}", token=token).json()
+        (xorb,) = plan["xorbs"]
+        some = {"Range": "bytes=1-2"}
+        part = ask(server, "GET", f"/cas/data/{xorb}", headers=some)
+        server.inject(hub.Fault(path="^/cas/data/", ignore_range=True))
+        whole = ask(server, "GET", f"/cas/data/{xorb}", headers=some)
+        assert (part.status, whole.status) == (206, 200)
+        assert part.body == whole.body[1:3]
 
     def test_contents_that_are_gone(
         self, api: HfApi, server: hub.LocalHub, value: bytes, ask: Ask

@@ -146,3 +146,11 @@ def test_the_log(server: hub.LocalHub, ask: Ask) -> None:
     server.wait_for_request("POST", "paths-info$")
     with pytest.raises(TimeoutError):
         server.wait_for_request("POST", "paths-info$", count=2, timeout_s=0)
+
+
+def test_addresses_in_answers_are_those_by_which_the_client_came(
+    server: hub.LocalHub, ask: Ask
+) -> None:
+    grant = ask(server, "GET", f"{PATH}/xet-read-token", headers={"Host": "hub.example:81"})
+    assert grant.json()["casUrl"] == "http://hub.example:81/cas"
+    assert ask(server, "GET", f"{PATH}/xet-read-token").json()["casUrl"] == f"{server.endpoint}/cas"

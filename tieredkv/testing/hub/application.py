@@ -34,11 +34,13 @@ class Delivery:
         response: What to send.
         drop: Send nothing, end the connection.
         truncate_bytes: End the connection after so many bytes of the body.
+        repeat: Send the body again and again.
     """
 
     response: Response
     drop: bool = False
     truncate_bytes: int | None = None
+    repeat: bool = False
 
 
 class Application:
@@ -46,7 +48,6 @@ class Application:
 
     Args:
         settings: As it was started.
-        endpoint: Address that clients see.
 
     Attributes:
         accounts: Access tokens.
@@ -56,7 +57,7 @@ class Application:
         log: What was asked.
     """
 
-    def __init__(self, settings: HubSettings, endpoint: str) -> None:
+    def __init__(self, settings: HubSettings) -> None:
         self.accounts: Accounts = Accounts(settings.token, settings.user)
         self.tokens: XetTokens = XetTokens(settings.xet_token_ttl_s)
         self.faults: Faults = Faults()
@@ -65,9 +66,9 @@ class Application:
         self.buckets: Buckets = Buckets(settings.root / "buckets.ndjson")
         access = BucketAccess(self.buckets, self.accounts)
         over_http = settings.cas == "http"
-        cas_url = f"{endpoint}/cas" if over_http else f"local://{store.directory.resolve()}"
-        self._cas = CasRoutes(store, self.tokens, cas_url) if over_http else None
-        site = Site(endpoint=endpoint, cas_url=cas_url, page_size=settings.page_size)
+        local_cas = None if over_http else f"local://{store.directory.resolve()}"
+        self._cas = CasRoutes(store, self.tokens) if over_http else None
+        site = Site(local_cas=local_cas, page_size=settings.page_size)
         self._routes = _table(
             BucketRoutes(access, self.accounts, self.tokens, site), FileRoutes(access, store, site)
         )
@@ -86,7 +87,9 @@ class Application:
             fault = meeting.fault
             self.faults.wait(meeting)
             answer = self._answer(fault.alter(request)) if fault.lets_through else None
-            delivery = Delivery(fault.answer(answer), fault.drop, fault.truncate_bytes)
+            delivery = Delivery(
+                fault.answer(answer), fault.drop, fault.truncate_bytes, fault.repeat
+            )
         if not delivery.drop:
             response = delivery.response
             entry["response_bytes"] = response.span.length if response.span else len(response.body)

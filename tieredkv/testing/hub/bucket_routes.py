@@ -23,14 +23,16 @@ class Site:
     """What answers say of the Hub itself.
 
     Attributes:
-        endpoint: Its address.
-        cas_url: Address of the CAS.
+        local_cas: Address of a CAS that is a directory; None: it is a part of the Hub.
         page_size: Most items of a page of a listing.
     """
 
-    endpoint: str
-    cas_url: str
+    local_cas: str | None
     page_size: int
+
+    def cas_url(self, request: Request) -> str:
+        """Return the address of the CAS for who asks."""
+        return self.local_cas or f"{request.origin}/cas"
 
 
 class BucketAccess:
@@ -136,7 +138,7 @@ class BucketRoutes:
             key=lambda bucket: bucket.id,
         )
         page, rest = found[: self._site.page_size], found[self._site.page_size :]
-        url = f"{self._site.endpoint}/api/buckets/{quote(namespace)}?search={quote(search)}"
+        url = f"{request.origin}/api/buckets/{quote(namespace)}?search={quote(search)}"
         return Response.of_json(
             [bucket.describe() for bucket in page],
             headers=next_page(url, rest[0].id if rest else None),
@@ -152,7 +154,7 @@ class BucketRoutes:
         is_private = _is_private(request)
         bucket_id = f"{namespace}/{name}"
         # The client reads the address from a refusal, too, when the bucket may exist.
-        answer = {"url": f"{self._site.endpoint}/buckets/{bucket_id}", "name": bucket_id}
+        answer = {"url": f"{request.origin}/buckets/{bucket_id}", "name": bucket_id}
         if self._buckets.get(bucket_id) is not None:
             message = "You already created this bucket repo"
             return Response.of_json(
@@ -205,13 +207,13 @@ class BucketRoutes:
             self._access.writable(request, bucket_id)
         else:
             self._access.readable(request, bucket_id)
-        token = self._tokens.issue(scope)
+        token, cas_url = self._tokens.issue(scope), self._site.cas_url(request)
         return Response.of_json(
-            {"accessToken": token.text, "exp": token.expires_at_s, "casUrl": self._site.cas_url},
+            {"accessToken": token.text, "exp": token.expires_at_s, "casUrl": cas_url},
             headers={
                 "X-Xet-Access-Token": token.text,
                 "X-Xet-Token-Expiration": str(token.expires_at_s),
-                "X-Xet-Cas-Url": self._site.cas_url,
+                "X-Xet-Cas-Url": cas_url,
             },
         )
 

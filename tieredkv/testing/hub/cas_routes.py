@@ -27,13 +27,11 @@ class CasRoutes:
     Args:
         store: Where the contents are.
         tokens: Who may come in.
-        base_url: Address of ``/cas`` itself, for the addresses of xorbs.
     """
 
-    def __init__(self, store: ContentStore, tokens: XetTokens, base_url: str) -> None:
+    def __init__(self, store: ContentStore, tokens: XetTokens) -> None:
         self._store = store
         self._tokens = tokens
-        self._base_url = base_url
         routes: list[tuple[str, str, Callable[..., Response]]] = [
             ("POST", rf"v1/xorbs/[^/]+/{_HASH}", self._add_xorb),
             ("POST", r"v2/shards", self._add_shard),
@@ -80,31 +78,7 @@ class CasRoutes:
             plan = self._store.reconstruct(file, start, end)
         except FileNotFoundError:  # somebody has taken a xorb away
             return Response(HTTPStatus.NOT_FOUND)
-        return Response.of_json(self._describe(plan))
-
-    def _describe(self, plan: Reconstruction) -> dict[str, Any]:
-        return {
-            "offset_into_first_range": plan.skip,
-            "terms": [
-                {
-                    "hash": term.xorb,
-                    "unpacked_length": term.size,
-                    "range": {"start": term.first, "end": term.end},
-                }
-                for term in plan.terms
-            ],
-            "xorbs": {
-                xorb: [self._describe_fetch(xorb, fetch) for fetch in fetches]
-                for xorb, fetches in plan.fetches.items()
-            },
-        }
-
-    def _describe_fetch(self, xorb: str, fetch: Fetch) -> dict[str, Any]:
-        # Bytes end with the last, chunks after the last: so the protocol has it.
-        chunks = {"start": fetch.first, "end": fetch.end}
-        span = {"start": fetch.start_byte, "end": fetch.end_byte - 1}
-        url = f"{self._base_url}/data/{xorb}"
-        return {"url": url, "ranges": [{"chunks": chunks, "bytes": span}]}
+        return Response.of_json(_described(plan, f"{request.origin}/cas/data"))
 
     def _read_xorb(self, request: Request, xorb: str) -> Response:
         """Stands for the address of a storage service that is signed by itself: no token."""
@@ -119,6 +93,31 @@ class CasRoutes:
         headers = {"Content-Range": f"bytes {start}-{end - 1}/{size}"}
         span = FileSpan(path, start, end - start)
         return Response(HTTPStatus.PARTIAL_CONTENT, headers=headers, span=span)
+
+
+def _described(plan: Reconstruction, data_url: str) -> dict[str, Any]:
+    return {
+        "offset_into_first_range": plan.skip,
+        "terms": [
+            {
+                "hash": term.xorb,
+                "unpacked_length": term.size,
+                "range": {"start": term.first, "end": term.end},
+            }
+            for term in plan.terms
+        ],
+        "xorbs": {
+            xorb: [_described_fetch(f"{data_url}/{xorb}", fetch) for fetch in fetches]
+            for xorb, fetches in plan.fetches.items()
+        },
+    }
+
+
+def _described_fetch(url: str, fetch: Fetch) -> dict[str, Any]:
+    # Bytes end with the last, chunks after the last: so the protocol has it.
+    chunks = {"start": fetch.first, "end": fetch.end}
+    span = {"start": fetch.start_byte, "end": fetch.end_byte - 1}
+    return {"url": url, "ranges": [{"chunks": chunks, "bytes": span}]}
 
 
 def _unfit(error: ValueError) -> AnswerError:

@@ -38,6 +38,11 @@ class Request:
     failing: re.Pattern[str] | None = None
 
     @property
+    def origin(self) -> str:
+        """Address of the Hub as this client knows it: there may be a proxy between them."""
+        return f"http://{self.headers.get('host', '')}"
+
+    @property
     def bearer(self) -> str | None:
         """The bearer token; None when the request is anonymous."""
         scheme, _, token = self.headers.get("authorization", "").partition(" ")

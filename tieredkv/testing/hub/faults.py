@@ -48,6 +48,8 @@ class Fault:
         drop: They are not answered: the connection ends.
         carried_out: With `status` or `drop`: the request takes effect all the same.
         truncate_bytes: The answer ends after so many bytes of its body.
+        repeat: The body of the answer comes again and again, until the client hangs up.
+        ignore_range: All of a content is sent, whatever part of it was asked for.
         corrupt_byte: This byte of the answer's body is inverted; negative counts from the end. In
             the first 8 bytes of a xorb's range, a chunk's header, it does not pass unnoticed.
         failed: Regular expression: operations of a batch whose path it finds fail, the others
@@ -68,6 +70,8 @@ class Fault:
     drop: bool = False
     carried_out: bool = False
     truncate_bytes: int | None = attrs.field(default=None, validator=_count)
+    repeat: bool = False
+    ignore_range: bool = False
     corrupt_byte: int | None = None
     failed: str | None = attrs.field(default=None, validator=_pattern)
 
@@ -88,7 +92,10 @@ class Fault:
     def alter(self, request: Request) -> Request:
         """Return the request as the routes see it."""
         failing = None if self.failed is None else re.compile(self.failed)
-        return attrs.evolve(request, failing=failing)
+        headers = dict(request.headers)
+        if self.ignore_range:
+            headers.pop("range", None)
+        return attrs.evolve(request, failing=failing, headers=headers)
 
     def answer(self, response: Response | None) -> Response:
         """Return what the client gets in the place of `response` (None: there is none)."""

@@ -46,7 +46,7 @@ class FileRoutes:
             if limit.isdecimal()
             else self._site.page_size,
         )
-        url = f"{self._site.endpoint}/api/buckets/{bucket.id}/tree" + (prefix and f"/{prefix}")
+        url = f"{request.origin}/api/buckets/{bucket.id}/tree" + (prefix and f"/{prefix}")
         url += f"?recursive={str(recursive).lower()}&limit={limit}"
         return Response.of_json(page.items, headers=next_page(url, page.cursor))
 
@@ -67,7 +67,7 @@ class FileRoutes:
             raise refusal(HTTPStatus.NOT_FOUND, "Entry not found", "EntryNotFound")
         if request.method != "HEAD":
             raise refusal(HTTPStatus.NOT_IMPLEMENTED, "contents are read with hf_xet only")
-        refresh = f"{self._site.endpoint}/api/buckets/{bucket.id}/xet-read-token"
+        refresh = f"{request.origin}/api/buckets/{bucket.id}/xet-read-token"
         headers = {
             "Content-Length": str(file.size),
             "Content-Type": file.content_type or "application/octet-stream",

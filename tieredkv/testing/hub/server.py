@@ -168,7 +168,7 @@ class ThreadHub(LocalHub):
         self._listener = Listener(settings.port)
         super().__init__(settings, self._listener.endpoint)
         try:
-            application = Application(settings, self.endpoint)
+            application = Application(settings)
         except BaseException:
             self._listener.close()
             raise

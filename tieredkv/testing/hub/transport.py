@@ -146,9 +146,13 @@ class _Handler(BaseHTTPRequestHandler):
         response = delivery.response
         size = response.span.length if response.span else len(response.body)
         self.send_response_only(response.status)
-        for name, value in ({"Content-Length": str(size)} | dict(response.headers)).items():
+        extent = {"Connection": "close"} if delivery.repeat else {"Content-Length": str(size)}
+        for name, value in (extent | dict(response.headers)).items():
             self.send_header(name, value)
         self.end_headers()
+        if delivery.repeat:
+            self._send_for_ever(response)
+            return
         limit = delivery.truncate_bytes
         if self.command != "HEAD":
             self._send_body(response, size if limit is None else min(limit, size))
@@ -163,6 +167,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             with response.span.path.open("rb") as file:
                 self.connection.sendfile(file, response.span.offset, length)
+
+    def _send_for_ever(self, response: Response) -> None:
+        body = response.span.read() if response.span else response.body
+        self.close_connection = True
+        with contextlib.suppress(OSError):  # until the client, or `close`, hangs up
+            while body:
+                self.wfile.write(body)
 
     def _hang_up(self) -> None:
         self.close_connection = True
