@@ -13,18 +13,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import anyio
 
 from tieredkv.clients.hub_answers import (
+    Answer,
     BucketInfo,
     FileInfo,
     Grant,
+    Listing,
     failure_of,
     field,
     files,
+    grant_of,
+    origin,
     parsed,
+    read,
+    refusals,
     shown,
 )
 from tieredkv.clients.hub_failures import HubError, HubFailure
@@ -48,6 +54,7 @@ MAX_OPERATIONS: Final = 1000
 """Operations in one batch. Source: `HfApi.batch_bucket_files`."""
 
 _ATTEMPTS: Final = 4
+_MOST_REDIRECTS: Final = 5
 _CONCURRENT: Final = 4
 _INSTALL: Final = "pip install 'huggingface_hub>=1.5,<3'"
 
@@ -115,6 +122,8 @@ class HubClient:
         self._http.timeout = self._vendor.Timeout(request_timeout_s, connect=connect_timeout_s)
         # Never a login of the host's: that of ~/.netrc would take the place of our header.
         self._http.auth = _as_it_is
+        # huggingface_hub's own reads what it cannot use, whatever that unpacks to.
+        self._http.event_hooks = {**self._http.event_hooks, "response": []}
         self._turns = anyio.CapacityLimiter(_CONCURRENT)
         self._closing = False
 
@@ -151,9 +160,11 @@ class HubClient:
         if self._token is None:
             return None, ""
         answer = await self._json("GET", f"{self._endpoint}/api/whoami-v2")
-        name = field(answer, "name", str)
-        token = (answer.get("auth") or {}).get("accessToken") or {}
-        return name, str(token.get("role") or "")
+        name, token = field(answer, "name", str), answer
+        for part in ("auth", "accessToken"):
+            token = token.get(part) if isinstance(token, dict) else None
+        role = token.get("role") if isinstance(token, dict) else None
+        return name, role if isinstance(role, str) else ""
 
     async def create_bucket(self, *, is_private: bool) -> None:
         """Create the bucket; fine if it exists.
@@ -173,26 +184,27 @@ class HubClient:
         answer = await self._json("POST", f"{self._bucket_url()}/paths-info", {"paths": [*paths]})
         return dict(files(answer))
 
-    async def tree(
-        self, prefix: str, page: str | None = None
-    ) -> tuple[list[tuple[str, FileInfo]], str | None]:
-        """Return files in a directory (``""``: the top), and what to give for the next page.
+    async def tree(self, prefix: str, listing: Listing) -> list[tuple[str, FileInfo]]:
+        """Return the next page of the files in a directory (``""``: the top), and turn it.
 
         Raises:
             HubError: It cannot be done; a directory that nothing has is empty.
         """
-        url = page or f"{self._bucket_url()}/tree"
-        if prefix and page is None:
+        url = listing.page or f"{self._bucket_url()}/tree"
+        if prefix and listing.page is None:
             url += f"/{quote(prefix, safe='')}"
-        response = await self._send("GET", url, accept=frozenset({404}))
-        if response.status_code == 404:
-            if response.headers.get("x-error-code") == "EntryNotFound":
-                return [], None
-            raise failure_of(response, self._bucket_id)
-        page = response.links.get("next", {}).get("url")
-        if page is not None and urlsplit(page)[:2] != urlsplit(self._endpoint)[:2]:
+        answer = await self._send("GET", url, accept=frozenset({404}))
+        if answer.status == 404:
+            if answer.headers.get("x-error-code") == "EntryNotFound":
+                listing.turn(None, is_empty=True)
+                return []
+            raise self._failure_of(answer)
+        page = answer.next_page
+        if page is not None and origin(page) != origin(self._endpoint):
             raise HubError(HubFailure.REFUSED, "the next page of a listing is elsewhere")
-        return list(files(parsed(response))), page
+        found = list(files(parsed(answer)))
+        listing.turn(page, is_empty=not found)
+        return found
 
     async def grant(self, scope: Scope) -> Grant:
         """Return access to the contents.
@@ -201,11 +213,7 @@ class HubClient:
             HubError: It cannot be done.
         """
         answer = await self._json("GET", f"{self._bucket_url()}/xet-{scope}-token")
-        return Grant(
-            cas_url=field(answer, "casUrl", str),
-            token=field(answer, "accessToken", str),
-            expires_s=float(field(answer, "exp", int)),
-        )
+        return grant_of(answer, self._endpoint)
 
     async def batch(self, operations: Sequence[Mapping[str, object]]) -> dict[str, str]:
         """Carry out up to `MAX_OPERATIONS` operations; return path → reason of those that failed.
@@ -216,17 +224,20 @@ class HubClient:
         Raises:
             HubError: None was carried out; or, `HubError.is_ambiguous`, that is not known.
         """
-        response = await self._send(
+        answer = await self._send(
             "POST",
             f"{self._bucket_url()}/batch",
             body=b"".join(json.dumps(operation).encode() + b"\n" for operation in operations),
             is_idempotent=False,
             accept=frozenset({422}),
         )
-        failed = field(parsed(response), "failed", list)
-        if response.status_code == 422 and not failed:
-            raise failure_of(response, self._bucket_id)
-        return {str(entry.get("path")): str(entry.get("error", "no reason")) for entry in failed}
+        try:
+            failed = refusals(parsed(answer), self._token)
+        except HubError as error:  # it was done, or it was not
+            raise HubError(error.failure, error.reason, is_ambiguous=True) from None
+        if answer.status == 422 and not failed:
+            raise self._failure_of(answer)
+        return failed
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -238,6 +249,7 @@ class HubClient:
             library_name=name,
             library_version=version,
         )
+        headers["accept-encoding"] = "gzip, deflate"
         return headers
 
     def _has_new_token(self) -> bool:
@@ -262,7 +274,7 @@ class HubClient:
         body: object = None,
         is_idempotent: bool = True,
         accept: frozenset[int] = frozenset(),
-    ) -> Any:
+    ) -> Answer:
         """Send a request, again if that may help, and return the answer: 2xx, or one to accept."""
         kind = {}
         if isinstance(body, bytes):
@@ -276,28 +288,30 @@ class HubClient:
             await self._pause(ends)
             attempt += 1
             answer = await self._try(method, url, {**self._headers, **kind}, body, ends)
-            if not isinstance(answer, HubError):
+            if isinstance(answer, HubError):
+                error = answer
+            else:
                 self.retries.heed(answer.headers)
-                if answer.is_success or answer.status_code in accept:
+                if answer.is_success or answer.status in accept:
                     self.retries.succeeded()
                     return answer
-                answer = failure_of(answer, self._bucket_id)
-                if answer.is_transient and time.monotonic() + self.retries.pause_s > ends:
-                    answer = self._asked_to_wait()
-            if answer.failure is HubFailure.UNAUTHORIZED and self._has_new_token():
+                error = self._failure_of(answer)
+                if error.is_transient and time.monotonic() + self.retries.pause_s > ends:
+                    error = self._asked_to_wait()
+            if error.failure is HubFailure.UNAUTHORIZED and self._has_new_token():
                 continue
             delay_s = self.retries.delay_s(attempt)
             if (
-                not answer.is_transient
-                or (answer.is_ambiguous and not is_idempotent)
+                not error.is_transient
+                or (error.is_ambiguous and not is_idempotent)
                 or attempt == _ATTEMPTS
                 or self._closing
                 or time.monotonic() + max(delay_s, self.retries.pause_s) > ends
                 or not self.retries.take()
             ):
                 if attempt > 1:
-                    answer.reason += f" (attempt {attempt})"
-                raise answer
+                    error.reason += f" (attempt {attempt})"
+                raise error
             await anyio.sleep(delay_s)
 
     async def _pause(self, ends: float) -> None:
@@ -314,16 +328,19 @@ class HubClient:
 
     async def _try(
         self, method: str, url: str, headers: Mapping[str, str], content: object, ends: float
-    ) -> Any:
+    ) -> Answer | HubError:
         """Return the answer to one request, or why there is none."""
         self.requests += 1
         try:
             with anyio.fail_after(max(0.0, ends - time.monotonic())):
                 async with self._turns:
-                    return await self._http.request(method, url, headers=headers, content=content)
+                    return await self._exchange(method, url, headers, content)
+        except HubError as error:
+            error.is_ambiguous = True  # of a kind that no server gives without having done it
+            return error
         except TimeoutError:
-            error = f"no answer within {self._patience_s:g} s"
-            return HubError(HubFailure.UNREACHABLE, error, is_ambiguous=True)
+            late = f"no answer within {self._patience_s:g} s"
+            return HubError(HubFailure.UNREACHABLE, late, is_ambiguous=True)
         except (self._vendor.ConnectError, self._vendor.ConnectTimeout) as raised:
             reason = f"cannot connect to {self._endpoint}: {shown(raised)}"
             return HubError(HubFailure.UNREACHABLE, reason, is_transient=True)
@@ -331,6 +348,33 @@ class HubClient:
             return HubError(
                 HubFailure.UNREACHABLE, shown(raised), is_ambiguous=True, is_transient=True
             )
+        except self._vendor.InvalidURL as raised:  # of a page that the Hub has named
+            return HubError(HubFailure.REFUSED, shown(raised))
+
+    async def _exchange(
+        self, method: str, url: str, headers: Mapping[str, str], content: object
+    ) -> Answer:
+        """Send a request, follow redirects as long as they stay with the Hub, read the answer.
+
+        Raises:
+            HubError: It leads elsewhere, or is none that we take.
+            Exception: The vendor's.
+        """
+        request = self._http.build_request(method, url, headers=headers, content=content)
+        for _ in range(_MOST_REDIRECTS):
+            response = await self._http.send(request, stream=True, follow_redirects=False)
+            try:
+                request = response.next_request
+                if request is None:
+                    return await read(response)
+            finally:
+                await response.aclose()
+            if origin(str(request.url)) != origin(self._endpoint):
+                raise HubError(HubFailure.REFUSED, "the Hub redirects to another server")
+        raise HubError(HubFailure.REFUSED, f"more than {_MOST_REDIRECTS} redirects in a row")
+
+    def _failure_of(self, answer: Answer) -> HubError:
+        return failure_of(answer, self._bucket_id, self._token)
 
 
 def _as_it_is(request: Any) -> Any:

@@ -17,8 +17,10 @@ _PRICE: Final = 1.0
 _REWARD: Final = 0.1
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 4.0
+_LONGEST_PAUSE_S: Final = 600.0
+"""Twice the Hub's window of rate limits: no answer shuts the tier for good."""
 
-_RATE_LIMIT: Final = re.compile(r"(?:^|;)\s*(?P<key>[rt])=(?P<value>\d+)")
+_RATE_LIMIT: Final = re.compile(r"(?:^|;)\s*(?P<key>[rt])=(?P<value>[0-9]{1,9})")
 
 
 class Retries:
@@ -67,6 +69,7 @@ class Retries:
             _rate_limit_s(headers.get("ratelimit", "")),
         )
         if wait_s:
+            wait_s = min(wait_s, _LONGEST_PAUSE_S)
             self._paused_until = max(self._paused_until, time.monotonic() + wait_s)
 
     @staticmethod

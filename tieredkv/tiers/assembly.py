@@ -203,7 +203,7 @@ class Assembly:
             TierError: The tier could not be listed to the end; nothing was removed.
         """
         async with aclosing(self.lookups.names(tier, "", tenant)) as listing:
-            names = [name async for name in listing]
+            names = list({name: None async for name in listing})  # some media name one twice
         if dry_run:
             return len(names)
         if tier == self.l1.name:

@@ -28,6 +28,7 @@ from tieredkv.backends.hfbucket.metadata import MetadataCache
 from tieredkv.backends.hfbucket.reads import Reader
 from tieredkv.backends.hfbucket.writes import Writer
 from tieredkv.clients.hub import HubClient, load_hub
+from tieredkv.clients.hub_answers import Listing
 from tieredkv.clients.hub_failures import HubError, HubFailure
 from tieredkv.clients.xet import Compression, XetClient, XetSettings
 from tieredkv.config import (
@@ -342,12 +343,12 @@ class HFBucketBackend(Backend):
 
     async def list_names(self, prefix: str = "") -> AsyncIterator[StoredName]:
         """See `Backend.list_names`."""
-        page: str | None = None
-        while True:
+        listing = Listing()
+        while not listing.has_ended:
             with self._call() as bucket:
                 asked = bucket.cache.now
                 try:
-                    files, page = await bucket.hub.tree(self.handle.prefix, page)
+                    files = await bucket.hub.tree(self.handle.prefix, listing)
                 except HubError as error:
                     if error.failure is HubFailure.NO_BUCKET:
                         return
@@ -359,8 +360,6 @@ class HFBucketBackend(Backend):
                     bucket.cache.learn(path, info, asked=asked)
                     if name.startswith(prefix):
                         yield StoredName(name, info.size)
-            if page is None:
-                return
 
     async def status(self) -> BackendStatus:
         """See `Backend.status`. Nothing is asked: the figures are of this process."""
