@@ -131,7 +131,7 @@ def test_what_a_backend_warns_of_is_told_too(tieredkv: Run, write: Any) -> None:
 
 def test_a_mistake_is_one_line_and_exit_status_2(tieredkv: Run, write: Any) -> None:
     file = write("kv.toml", 'l1 = "4MiB"\nl2 = [{type = "disk", path = "/kv", num_worker = 2}]')
-    message = "l2[0].num_worker is no field (did you mean 'num_workers'?)"
+    message = f"{file}: l2[0].num_worker is no field (did you mean 'num_workers'?)"
     assert tieredkv("config", "--explain", file) == (2, "", f"tieredkv: {message}\n")
     status, out, err = tieredkv("config", "--json", file + ".toml")
     assert (status, out) == (2, "")

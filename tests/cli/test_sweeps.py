@@ -57,9 +57,9 @@ def config(
     return file
 
 
-async def fill(path: Path) -> None:
+async def fill(path: Path, count: int = COUNT) -> None:
     async with TieredStore("4MiB", [DiskBackend(path)]) as store:
-        for number in range(COUNT):
+        for number in range(count):
             await store.put(f"key-{number}", number.to_bytes(2, "big") * (SIZE // 2))
 
 
@@ -169,6 +169,26 @@ def test_a_target_that_refuses_is_counted_with_its_reason(
         server.command("CONFIG", "SET", "maxmemory", "0")
     assert (status, counts(document)) == (1, {"failed": 11})
     assert "the server has no memory left" in document["problems"][0]
+
+
+def test_a_target_that_stops_answering_ends_a_copy_and_a_tier_that_is_gone_hides_no_other(
+    command: Command, tmp_path: Path, config: Path
+) -> None:
+    with ValkeyServer() as server:
+        tier = {"type": "valkey", "address": server.url, "request_timeout_s": 0.2}
+        tiers = json.loads(config.read_text())["l2"][:1]
+        config.write_text(json.dumps({"l1": "1MiB", "l2": [tier, *tiers]}))
+        anyio.run(fill, tmp_path / "disk", 4 * 64)
+        server.command("CLIENT", "PAUSE", "600000", "WRITE")
+        status, document, _ = command("copy", "disk", "valkey")
+        assert (status, counts(document)) == (1, {"failed": 3 * 64})
+        assert document["broken"] == "valkey does not answer"
+        server.kill()
+        status, document, _ = command("verify")
+    assert status == 1
+    assert document["tiers"]["valkey"]["broken"].startswith("valkey: open: there is no connection")
+    assert counts(document["tiers"]["disk"]) == {"whole": 4 * 64}
+    assert document["tiers"]["disk"]["broken"] == ""
 
 
 def test_a_copy_on_a_terminal_draws_its_progress(

@@ -136,14 +136,30 @@ def test_a_key_that_no_tier_holds_is_exit_status_1(tieredkv: Run) -> None:
     assert tieredkv("get", "key") == (1, "", "tieredkv: key: no tier has a whole value\n")
 
 
-def test_a_tier_that_cannot_be_opened_is_one_line_and_exit_status_1(
+def test_a_tier_that_cannot_be_opened_is_one_line_and_the_others_are_looked_at(
     tieredkv: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "cold").touch()
+    value, copy = tmp_path / "value.bin", tmp_path / "copy.bin"
+    value.write_bytes(b"value")
+    status, out, err = tieredkv("put", "key", str(value))
+    assert (status, err) == (1, "")
+    assert out.startswith("fast\tstored\tkey\ncold\tfailed (cold: open: File exists")
     status, out, err = tieredkv("ls")
-    assert (status, out) == (1, "")
+    assert (status, out) == (1, "fast\t69\tkey\n")
     assert err.startswith("tieredkv: cold: open: File exists")
     assert err.count("\n") == 1
+    status, out, err = tieredkv("stat", "key")
+    assert (status, out.count("cold: open: File exists"), err) == (0, 1, "")
+    assert tieredkv("get", "key", "-o", str(copy))[::2] == (0, "")
+    assert copy.read_bytes() == b"value"
+    status, _, err = tieredkv("get", "none", "-o", str(copy))
+    assert status == 1
+    assert err.startswith("tieredkv: cold: open: ")
+    assert err.endswith("none: no tier has a whole value\n")
+    status, out, err = tieredkv("rm", "key")
+    assert (status, err) == (1, "")
+    assert out.startswith("fast\tdeleted\tkey\ncold\tcold: open: File exists")
 
 
 @pytest.mark.parametrize(

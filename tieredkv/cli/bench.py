@@ -23,7 +23,7 @@ from rich.table import Table
 from tieredkv.backends import Backend, DiskBackend, ReadRequest, ValkeyBackend, WriteRequest
 from tieredkv.cli.options import as_json, config_file, print_json, tier_names
 from tieredkv.cli.sizes import SIZE, size_text
-from tieredkv.cli.tiers import chosen, configuration, open_tiers
+from tieredkv.cli.tiers import chosen, configuration, open_tier
 from tieredkv.clients.glide import ClientError, OwnedClient
 from tieredkv.config import MiB
 from tieredkv.errors import TierError
@@ -166,7 +166,7 @@ async def _tier(
                 raise read.error or TierError(backend.name, "read", str(read.status))
 
     nbytes = sum(map(len, payloads))
-    async with open_tiers([backend], is_framed=is_framed):
+    async with open_tier(backend, is_framed=is_framed):
         try:
             with _bare(backend, names, payloads) as bare:
                 await write()

@@ -13,7 +13,8 @@ import attrs
 import click
 
 from tieredkv.cli.sizes import size_text
-from tieredkv.loading import Configuration, Setting, load
+from tieredkv.cli.tiers import configuration
+from tieredkv.loading import Configuration, Setting
 from tieredkv.store import TieredStore
 
 __all__ = ["config", "heard"]
@@ -32,7 +33,7 @@ _HIDDEN: Final = "…"
 def config(file: Path, *, explain: bool, as_json: bool) -> None:
     """Check a configuration FILE (JSON, TOML or YAML); nothing is connected or opened."""
     with heard() as messages:
-        found = load(file, TieredStore)
+        found = configuration(file)
     warnings = [*found.warnings, *messages]
     if as_json:
         click.echo(json.dumps(_as_json(found, warnings, explain=explain), indent=2))

@@ -20,7 +20,7 @@ from tieredkv.cli.key_names import what_is_wrong_with
 from tieredkv.cli.options import as_json, config_file, print_json, tier_names
 from tieredkv.cli.repeats import Repeats
 from tieredkv.cli.sizes import SIZE, size_text
-from tieredkv.cli.tiers import OpenTier, chosen, configuration, open_tiers, payload_of, sealed
+from tieredkv.cli.tiers import OpenTier, chosen, configuration, open_tier, payload_of, sealed
 from tieredkv.config import KiB, L1Config, MiB
 from tieredkv.errors import TieredKVError
 from tieredkv.pool.limits import memory_limits
@@ -158,7 +158,7 @@ async def _examine(
     with heard() as warnings:
         try:
             began = time.perf_counter()
-            async with open_tiers([backend], is_framed=is_framed) as (tier,):
+            async with open_tier(backend, is_framed=is_framed) as tier:
                 visit.times_s["open"] = time.perf_counter() - began
                 findings += await _probe(tier, visit, nbytes=nbytes, read_only=read_only)
                 findings += await _identity(backend, visit, warnings)

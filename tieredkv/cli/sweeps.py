@@ -30,16 +30,19 @@ from tieredkv.cli.tiers import (
     OpenTier,
     chosen,
     configuration,
-    open_tiers,
+    open_tier,
     payload_of,
     sealed,
 )
+from tieredkv.errors import TieredKVError
 from tieredkv.results import GetStatus, PutStatus
 
 __all__ = ["copy", "verify"]
 
 _INTERRUPTED: Final = 130
 _MAX_PROBLEMS: Final = 20
+_MAX_SILENT: Final = 3
+"""Batches in a row of which nothing was answered, after which the rest is not tried."""
 
 
 class _Progress:
@@ -83,11 +86,13 @@ class Sweep:
         counts: Outcome → values.
         nbytes: Bytes of those that were read or written, as stored.
         problems: The first of those that are not as they should be, in words.
+        broken: Why it ended before the last value; else empty.
     """
 
     counts: dict[str, int]
     nbytes: int = 0
     problems: list[str] = attrs.field(factory=list)
+    broken: str = ""
 
     def count(self, outcome: str, nbytes: int = 0) -> None:
         """Count a value."""
@@ -100,6 +105,10 @@ class Sweep:
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(f"{name}: {why or outcome}")
 
+    def has_failed(self, *outcomes: str) -> bool:
+        """Say whether it ended early, or a value ended so."""
+        return bool(self.broken) or any(self.counts[outcome] for outcome in outcomes)
+
     def print(self, title: str) -> None:
         """Print it for people."""
         counted = ", ".join(
@@ -108,6 +117,8 @@ class Sweep:
         click.echo(f"{title}: {counted}; {size_text(self.nbytes)}")
         for problem in self.problems:
             click.echo(f"  {problem}")
+        if self.broken:
+            click.echo(f"  ended early: {' '.join(self.broken.split())}")
 
 
 # -- verify ---------------------------------------------------------------------------------------
@@ -135,8 +146,12 @@ def verify(file: Path | None, tiers: tuple[str, ...], prefix: str, *, as_json: b
 
     async def run() -> None:
         for backend in backends:
-            async with open_tiers([backend], is_framed=found.is_framed) as (tier,):
-                await _verify(tier, prefix, sweeps[tier.name], repeats[tier.name])
+            sweep = sweeps[backend.name]
+            try:
+                async with open_tier(backend, is_framed=found.is_framed) as tier:
+                    await _verify(tier, prefix, sweep, repeats[tier.name])
+            except TieredKVError as error:
+                sweep.broken = str(error)
 
     interrupted = _run(run)
     if as_json:
@@ -152,7 +167,7 @@ def verify(file: Path | None, tiers: tuple[str, ...], prefix: str, *, as_json: b
                 click.echo(f"  {repeats[name]}")
     if interrupted:
         return _INTERRUPTED
-    return int(any(sweep.counts["corrupt"] or sweep.counts["unknown"] for sweep in sweeps.values()))
+    return int(any(sweep.has_failed("corrupt", "unknown") for sweep in sweeps.values()))
 
 
 def _verified() -> Sweep:
@@ -161,10 +176,12 @@ def _verified() -> Sweep:
 
 async def _verify(tier: OpenTier, prefix: str, sweep: Sweep, repeats: Repeats) -> None:
     progress = _Progress(f"verify {tier.name}")
+    silent = 0
     with progress.open():
         await progress.expect(tier, prefix)
         async for batch in tier.batches(prefix):
-            for item in await tier.read(batch):
+            read = await tier.read(batch)
+            for item in read:
                 if item.status is GetStatus.HIT:
                     sweep.count("whole", item.stored.nbytes)
                     repeats.add(item.name, payload_of(item.name, item.stored))
@@ -175,6 +192,14 @@ async def _verify(tier: OpenTier, prefix: str, sweep: Sweep, repeats: Repeats) -
                 else:
                     sweep.note("unknown", item.name, item.reason)
             progress.advance(sum(stored.stored_bytes for stored in batch))
+            silent = silent + 1 if _is_silent(read) else 0
+            if silent == _MAX_SILENT:
+                sweep.broken = f"{tier.name} does not answer"
+                return
+
+
+def _is_silent(read: Sequence[Found]) -> bool:
+    return all(item.status is GetStatus.UNKNOWN for item in read)
 
 
 # -- copy -----------------------------------------------------------------------------------------
@@ -195,7 +220,8 @@ def copy(source: str, target: str, file: Path | None, prefix: str, *, as_json: b
     SRC and DST are names of tiers in the configuration, or FILE:NAME for those of another one.
     Values keep their age and expiry. What DST holds already, whole and with the same content, is
     passed over, so a copy that was interrupted goes on where it ended. Values go in batches of
-    32 MiB, or one that is larger, which are in memory a few times over.
+    32 MiB, or one that is larger, which are in memory a few times over. A tier that answers for
+    nothing of three batches in a row ends it.
     """
     ends = [_end(text, file) for text in (source, target)]
     if source == target:
@@ -206,10 +232,13 @@ def copy(source: str, target: str, file: Path | None, prefix: str, *, as_json: b
     async def run() -> None:
         (src, src_framed), (dst, dst_framed) = ends
         async with (
-            open_tiers([src], is_framed=src_framed) as (read_from,),
-            open_tiers([dst], is_framed=dst_framed) as (write_to,),
+            open_tier(src, is_framed=src_framed) as read_from,
+            open_tier(dst, is_framed=dst_framed) as write_to,
         ):
-            await _copy(read_from, write_to, prefix, sweep)
+            try:
+                await _copy(read_from, write_to, prefix, sweep)
+            except TieredKVError as error:
+                sweep.broken = str(error)
 
     interrupted = _run(run)
     if as_json:
@@ -218,7 +247,7 @@ def copy(source: str, target: str, file: Path | None, prefix: str, *, as_json: b
         sweep.print(f"{source} to {target}")
     if interrupted:
         return _INTERRUPTED
-    return int(any(sweep.counts[bad] for bad in ("corrupt", "unknown", "failed")))
+    return int(sweep.has_failed("corrupt", "unknown", "failed"))
 
 
 def _end(text: str, file: Path | None) -> tuple[Backend, bool]:
@@ -230,11 +259,13 @@ def _end(text: str, file: Path | None) -> tuple[Backend, bool]:
 
 async def _copy(src: OpenTier, dst: OpenTier, prefix: str, sweep: Sweep) -> None:
     progress = _Progress(f"copy {src.name} to {dst.name}")
+    silent = 0
     with progress.open():
         await progress.expect(src, prefix)
         async for batch in src.batches(prefix):
             values = []
-            for item in await src.read(batch):
+            read = await src.read(batch)
+            for item in read:
                 if item.status is GetStatus.HIT:
                     values.append((item.name, _as_stored_by(dst, item)))
                 elif item.status is GetStatus.MISS:
@@ -242,10 +273,17 @@ async def _copy(src: OpenTier, dst: OpenTier, prefix: str, sweep: Sweep) -> None
                 else:
                     outcome = "corrupt" if item.status is GetStatus.CORRUPT else "unknown"
                     sweep.note(outcome, item.name, item.reason)
+            missing = src.name if _is_silent(read) else ""
+            del read
             held = await _held(dst, values)
             sweep.counts["passed_over"] += len(held)
-            await _write(dst, [of for of in values if of[0] not in held], sweep)
+            if not await _write(dst, [of for of in values if of[0] not in held], sweep):
+                missing = dst.name
             progress.advance(sum(stored.stored_bytes for stored in batch))
+            silent = silent + 1 if missing else 0
+            if silent == _MAX_SILENT:
+                sweep.broken = f"{missing} does not answer"
+                return
 
 
 def _as_stored_by(dst: OpenTier, item: Found) -> memoryview:
@@ -278,7 +316,8 @@ def _alike(one: memoryview, other: memoryview) -> bool:
     return one.nbytes == other.nbytes and bytes(one).startswith(other)
 
 
-async def _write(dst: OpenTier, values: Sequence[tuple[str, memoryview]], sweep: Sweep) -> None:
+async def _write(dst: OpenTier, values: Sequence[tuple[str, memoryview]], sweep: Sweep) -> bool:
+    """Write values, and verify them; return whether there was an answer for any of them."""
     outcomes = await dst.write(values)
     written = []
     for value, outcome in zip(values, outcomes, strict=True):
@@ -292,6 +331,7 @@ async def _write(dst: OpenTier, values: Sequence[tuple[str, memoryview]], sweep:
             sweep.count("copied", stored.nbytes)
         else:
             sweep.note("failed", name, "reads back wrong, or not at all")
+    return not values or any(of.status is not PutStatus.UNKNOWN for of in outcomes)
 
 
 def _run(task: Any) -> bool:

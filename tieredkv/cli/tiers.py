@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ import click
 from tieredkv.backends import Backend, ReadRequest, StoredName, ValkeyBackend, WriteRequest
 from tieredkv.clients.glide import keep_off_stdout
 from tieredkv.config import MiB
-from tieredkv.errors import KeyFormatError, SizeMismatchError
+from tieredkv.errors import ConfigError, KeyFormatError, SizeMismatchError, TieredKVError
 from tieredkv.frames import TRAILER_BYTES, FrameCheck, SizeCheck, Trailer, now_ms, seal
 from tieredkv.keys import key_of
 from tieredkv.loading import Configuration, load
@@ -32,8 +32,9 @@ __all__ = [
     "OpenTier",
     "checked_name",
     "chosen",
+    "complain",
     "configuration",
-    "open_tiers",
+    "open_tier",
     "payload_of",
     "sealed",
 ]
@@ -51,7 +52,11 @@ def configuration(file: Path | None) -> Configuration[TieredStore]:
     """
     if file is None:
         raise click.UsageError("no configuration: give --config FILE or set TIEREDKV_CONFIG")
-    return load(file, TieredStore)
+    try:
+        return load(file, TieredStore)
+    except ConfigError as error:
+        told = str(error)
+        raise ConfigError(told if told.startswith(f"{file}:") else f"{file}: {told}") from None
 
 
 def chosen(found: Configuration[TieredStore], names: Sequence[str]) -> list[Backend]:
@@ -211,28 +216,25 @@ class OpenTier:
 
 
 @asynccontextmanager
-async def open_tiers(
-    backends: Sequence[Backend], *, is_framed: bool
-) -> AsyncIterator[list[OpenTier]]:
-    """Open tiers, and close them at the end.
+async def open_tier(backend: Backend, *, is_framed: bool) -> AsyncIterator[OpenTier]:
+    """Open a tier, and close it at the end.
 
     Raises:
-        TierError: One cannot be opened.
+        TieredKVError: It cannot be opened.
     """
-    async with AsyncExitStack() as closing:
-        tiers = []
-        for backend in backends:
-            if isinstance(backend, ValkeyBackend):
-                keep_off_stdout()
-            closing.push_async_callback(_close, backend)
-            await backend.open()
-            tiers.append(OpenTier(backend, is_framed=is_framed))
-        yield tiers
+    if isinstance(backend, ValkeyBackend):
+        keep_off_stdout()
+    try:
+        await backend.open()
+        yield OpenTier(backend, is_framed=is_framed)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await backend.aclose()
 
 
-async def _close(backend: Backend) -> None:
-    with anyio.CancelScope(shield=True):
-        await backend.aclose()
+def complain(error: TieredKVError) -> None:
+    """Say on standard error what is wrong with one tier; the others are looked at nevertheless."""
+    click.echo(f"tieredkv: {' '.join(str(error).split())}", err=True)
 
 
 def sealed(name: str, payload: bytes, *, ttl_s: float | None, is_framed: bool) -> memoryview:

@@ -12,20 +12,21 @@ from typing import Any
 import anyio
 import click
 
-from tieredkv.backends import StoredName
+from tieredkv.backends import Backend, StoredName
 from tieredkv.cli.options import as_json, config_file, print_json, tier_names
 from tieredkv.cli.sizes import size_text
 from tieredkv.cli.tiers import (
-    OpenTier,
     checked_name,
     chosen,
+    complain,
     configuration,
-    open_tiers,
+    open_tier,
     payload_of,
     sealed,
 )
 from tieredkv.config import seconds
-from tieredkv.results import DeleteStatus, GetStatus, PutStatus
+from tieredkv.errors import TieredKVError
+from tieredkv.results import DeleteOutcome, DeleteStatus, GetStatus, PutStatus, WriteOutcome
 
 __all__ = ["get", "ls", "put", "rm", "stat"]
 
@@ -35,34 +36,39 @@ __all__ = ["get", "ls", "put", "rm", "stat"]
 @tier_names
 @click.option("--prefix", default="", help="Only names that begin so.")
 @as_json
-def ls(file: Path | None, tiers: tuple[str, ...], prefix: str, *, as_json: bool) -> None:
+def ls(file: Path | None, tiers: tuple[str, ...], prefix: str, *, as_json: bool) -> int:
     """List what the tiers hold: tier, stored bytes, wire name."""
     found = configuration(file)
     backends = chosen(found, tiers)
 
-    async def run() -> None:
-        separator = "[\n"
-        async with open_tiers(backends, is_framed=found.is_framed) as opened:
-            for tier in opened:
-                async for stored in tier.names(prefix):
-                    if as_json:
-                        row = {
-                            "tier": tier.name,
-                            "stored_bytes": stored.stored_bytes,
-                            "name": stored.name,
-                        }
-                        click.echo(f"{separator}  {json.dumps(row)}", nl=False)
-                        separator = ",\n"
-                    else:
-                        click.echo(f"{tier.name}\t{stored.stored_bytes}\t{stored.name}")
+    async def run() -> int:
+        separator, status = "[\n", 0
+        for backend in backends:
+            try:
+                async with open_tier(backend, is_framed=found.is_framed) as tier:
+                    async for stored in tier.names(prefix):
+                        if as_json:
+                            row = {
+                                "tier": tier.name,
+                                "stored_bytes": stored.stored_bytes,
+                                "name": stored.name,
+                            }
+                            click.echo(f"{separator}  {json.dumps(row)}", nl=False)
+                            separator = ",\n"
+                        else:
+                            click.echo(f"{tier.name}\t{stored.stored_bytes}\t{stored.name}")
+            except TieredKVError as error:
+                complain(error)
+                status = 1
         if as_json:
             click.echo("[]" if separator == "[\n" else "\n]")
+        return status
 
-    anyio.run(run)
+    return anyio.run(run)
 
 
 @click.command(
-    epilog="Exit status: 0 some tier holds each key, 1 none does or a tier failed, 2 usage mistake."
+    epilog="Exit status: 0 some tier holds each key, 1 none does, 2 usage mistake, 130 Ctrl-C."
 )
 @click.argument("names", metavar="KEY...", nargs=-1, required=True)
 @config_file
@@ -80,8 +86,13 @@ def stat(
     wanted = [checked_name(name) for name in names]
 
     async def run() -> list[dict[str, Any]]:
-        async with open_tiers(backends, is_framed=found.is_framed) as opened:
-            answers = {tier.name: await tier.sizes(wanted) for tier in opened}
+        answers: dict[str, dict[str, tuple[GetStatus, int, str]]] = {}
+        for backend in backends:
+            try:
+                async with open_tier(backend, is_framed=found.is_framed) as tier:
+                    answers[tier.name] = await tier.sizes(wanted)
+            except TieredKVError as error:
+                answers[backend.name] = dict.fromkeys(wanted, (GetStatus.UNKNOWN, 0, str(error)))
         return [
             {
                 "tier": tier,
@@ -133,16 +144,19 @@ def get(
     checked_name(name)
 
     async def run() -> tuple[str, bytes] | None:
-        async with open_tiers(backends, is_framed=found.is_framed) as opened:
-            for tier in opened:
-                status, nbytes, reason = (await tier.sizes([name]))[name]
-                if status is GetStatus.HIT:
-                    (item,) = await tier.read([StoredName(name, nbytes)])
-                    status, reason = item.status, item.reason
+        for backend in backends:
+            try:
+                async with open_tier(backend, is_framed=found.is_framed) as tier:
+                    status, nbytes, reason = (await tier.sizes([name]))[name]
                     if status is GetStatus.HIT:
-                        return tier.name, bytes(payload_of(name, item.stored))
-                if status is not GetStatus.MISS or reason:
-                    click.echo(f"{tier.name}: {status} {reason}".rstrip(), err=True)
+                        (item,) = await tier.read([StoredName(name, nbytes)])
+                        status, reason = item.status, item.reason
+                        if status is GetStatus.HIT:
+                            return tier.name, bytes(payload_of(name, item.stored))
+                    if status is not GetStatus.MISS or reason:
+                        click.echo(f"{tier.name}: {status} {reason}".rstrip(), err=True)
+            except TieredKVError as error:
+                complain(error)
         return None
 
     answer = anyio.run(run)
@@ -189,9 +203,15 @@ def put(
     payload = source.read()
     stored = sealed(name, payload, ttl_s=ttl_s, is_framed=found.is_framed)
 
-    async def run() -> dict[str, Any]:
-        async with open_tiers(backends, is_framed=found.is_framed) as opened:
-            return {tier.name: (await tier.write([(name, stored)]))[0] for tier in opened}
+    async def run() -> dict[str, WriteOutcome]:
+        outcomes = {}
+        for backend in backends:
+            try:
+                async with open_tier(backend, is_framed=found.is_framed) as tier:
+                    (outcomes[tier.name],) = await tier.write([(name, stored)])
+            except TieredKVError as error:
+                outcomes[backend.name] = WriteOutcome(PutStatus.FAILED, None, error)
+        return outcomes
 
     outcomes = anyio.run(run)
     if as_json:
@@ -220,21 +240,24 @@ def rm(names: tuple[str, ...], file: Path | None, tiers: tuple[str, ...], *, as_
     backends = chosen(found, tiers)
     wanted = list(dict.fromkeys(checked_name(name) for name in names))
 
-    async def delete(tier: OpenTier) -> list[dict[str, Any]]:
-        outcomes = await tier.backend.delete_many(wanted)
+    async def delete(backend: Backend) -> list[DeleteOutcome]:
+        try:
+            async with open_tier(backend, is_framed=found.is_framed):
+                return await backend.delete_many(wanted)
+        except TieredKVError as error:
+            return [DeleteOutcome(DeleteStatus.FAILED, error)] * len(wanted)
+
+    async def run() -> list[dict[str, Any]]:
         return [
             {
-                "tier": tier.name,
+                "tier": backend.name,
                 "name": name,
                 "status": str(outcome.status),
                 "error": str(outcome.error or ""),
             }
-            for name, outcome in zip(wanted, outcomes, strict=True)
+            for backend in backends
+            for name, outcome in zip(wanted, await delete(backend), strict=True)
         ]
-
-    async def run() -> list[dict[str, Any]]:
-        async with open_tiers(backends, is_framed=found.is_framed) as opened:
-            return [row for tier in opened for row in await delete(tier)]
 
     rows = anyio.run(run)
     if as_json:
