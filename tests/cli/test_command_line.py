@@ -54,6 +54,26 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     )
 
 
+def test_ctrl_c_while_it_is_imported_is_quiet(
+    python: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    program = """
+import os, runpy, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "tieredkv.cli.doctor":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+runpy.run_module("tieredkv", run_name="__main__")
+"""
+    done = subprocess.run(
+        [*python, "-c", program], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_defect_is_not_taken_for_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tieredkv.cli.commands", None)
     with pytest.raises(ModuleNotFoundError, match=r"tieredkv\.cli\.commands"):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 __all__ = ["main"]
 
 _EXTRA = ("click", "rich")
+_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,4 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"tieredkv: the command line needs {package}: pip install 'tieredkv[cli]'\n"
         )
         return 2
+    except KeyboardInterrupt:  # it takes some tenths of a second
+        return _INTERRUPTED
     return run(arguments)
