@@ -6,6 +6,7 @@ import pytest
 
 from tieredkv import GetStatus
 from tieredkv.errors import TierError
+from tieredkv.pool.arena import Arena
 from tieredkv.tiers.inflight import InFlight, Load
 
 pytestmark = pytest.mark.anyio
@@ -29,6 +30,13 @@ async def test_a_cause_is_told_though_an_earlier_tier_had_none() -> None:
     load.note("disk", GetStatus.UNKNOWN, None)
     load.note("valkey", GetStatus.UNKNOWN, SECOND)
     assert (load.tier, load.error) == ("valkey", SECOND)
+
+
+async def test_who_waits_for_settled_loads_gives_way_for_none_of_them() -> None:
+    load, _ = InFlight().join("a", None)
+    load.settle(Arena(4096, alignment_bytes=4096, overflow_bytes=0, room_bytes=0))
+    with pytest.raises(StopIteration):  # a turn of the loop for each value of a batch is dear
+        load.wait().send(None)
 
 
 async def test_loads_are_of_use_again_when_their_key_has_changed() -> None:

@@ -38,6 +38,7 @@ class Load:
 
     __slots__ = (
         "_done",
+        "_settled",
         "current",
         "entry",
         "error",
@@ -57,7 +58,8 @@ class Load:
         self.tier: str | None = None
         self.error: TieredKVError | None = None
         self.entry: Entry | None = None
-        self._done = anyio.Event()
+        self._settled = False
+        self._done: anyio.Event | None = None
         self.joined: int = 0
         self.urgent: bool = True
 
@@ -68,21 +70,30 @@ class Load:
             self.status, self.tier, self.error = merged, tier, error
 
     async def wait(self) -> None:
-        """Wait until the load has settled; whoever joined it must do so, or `leave`."""
+        """Wait until the load has settled; whoever joined it must do so, or `leave`.
+
+        The loads of a batch settle together: there is an event only for the one that is waited for.
+        """
+        if self._settled:
+            return
+        if self._done is None:
+            self._done = anyio.Event()
         await self._done.wait()
 
     def settle(self, arena: Arena) -> None:
         """Wake those who joined. Each becomes a user of the entry, the load ceases to be one."""
-        if self._done.is_set():
+        if self._settled:
             return
         if self.entry is not None:
             self.entry.users += self.joined
             arena.drop(self.entry)
-        self._done.set()
+        self._settled = True
+        if self._done is not None:
+            self._done.set()
 
     def leave(self, arena: Arena) -> None:
         """Give up what joining brings, or will bring."""
-        if not self._done.is_set():
+        if not self._settled:
             self.joined -= 1
         elif self.entry is not None:
             arena.drop(self.entry)
