@@ -101,6 +101,10 @@ class StoppableDisk(DiskBackend):
         # One by one, through `_read`.
         return list(ThreadedBackend._read_group(self, client, requests))
 
+    def _write_group(self, client: Any, requests: Sequence[WriteRequest]) -> list[WriteOutcome]:
+        # One by one, through `_write`.
+        return list(ThreadedBackend._write_group(self, client, requests))
+
     def _write(self, client: Any, request: WriteRequest) -> WriteOutcome:
         self.writes.append(request.name)
         self._pass()
