@@ -3,7 +3,8 @@
 64 tasks put, read, delete, look up, prefetch and lease over L1, disk, Valkey and a bucket, and are
 cancelled at random, while every medium is killed, stopped and restarted (`benchmarks.chaos`). Every
 byte that comes back is compared: it has to be of a version of its key that was put, and not of one
-older than what was put, deleted or read before. At the end nothing may be left behind.
+older than what was put, deleted or read before. At the end nothing may be left behind. With
+``--minutes`` it goes on for so long, and what the process takes may not go on growing.
 
 Exits with 1 if anything was wrong.
 """
@@ -17,17 +18,18 @@ import random
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
-from xxhash import xxh3_128_digest
 
 from benchmarks.chaos import Chaos, Directory, Hub, Medium, Server, prepare_environment
+from benchmarks.history import History
+from benchmarks.vitals import Vitals
 from tieredkv import (
     DeleteStatus,
     GetResult,
@@ -40,71 +42,18 @@ from tieredkv import (
     WriteThrough,
 )
 from tieredkv.backends import ThreadedBackend
-from tieredkv.config import KiB, MiB
+from tieredkv.config import MiB
 from tieredkv.errors import OutOfMemoryError
 from tieredkv.testing.leaks import LeakCheck
 
 _KEYS: Final = 300
-_SIZES: Final = (16, 1 * KiB, 5_000, 40 * KiB, 100_000, 300 * KiB)
 _LOOPS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "asyncio": ("asyncio", {}),
     "uvloop": ("asyncio", {"use_uvloop": True}),
     "trio": ("trio", {}),
 }
 _PATIENCE_S: Final = 60.0
-
-
-class History:
-    """What was put under each key, and what a read may bring.
-
-    Attributes:
-        wrong: In words, what must not be.
-        verified_bytes: Bytes that were compared.
-    """
-
-    def __init__(self) -> None:
-        self.wrong: list[str] = []
-        self.verified_bytes: int = 0
-        self._versions: dict[str, dict[bytes, int]] = defaultdict(dict)
-        self._oldest: Counter[str] = Counter()  # version that a read may bring
-        self._last = 0
-        self._changing: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
-
-    @asynccontextmanager
-    async def changing(self, keys: Sequence[str]) -> AsyncIterator[None]:
-        """Let nobody else change these keys: else which of two puts is the later one?"""
-        async with AsyncExitStack() as locks:
-            for key in sorted(set(keys)):
-                await locks.enter_async_context(self._changing[key])
-            yield
-
-    def new_value(self, key: str, chance: random.Random) -> tuple[bytes, int]:
-        """Return a value for a key, and its version."""
-        value = chance.randbytes(chance.choice(_SIZES) + chance.randrange(16))
-        return value, self._versions[key].setdefault(xxh3_128_digest(value), self.next_version())
-
-    def next_version(self) -> int:
-        self._last += 1
-        return self._last
-
-    def oldest(self, key: str) -> int:
-        """Return the oldest version that a read may bring which begins now."""
-        return self._oldest[key]
-
-    def changed(self, key: str, version: int) -> None:
-        """Note that a put or delete has returned."""
-        self._oldest[key] = max(version, self._oldest[key])
-
-    def verify(self, key: str, value: memoryview | bytearray, oldest: int, where: str) -> None:
-        """Compare what a read has brought that began when a version was the oldest."""
-        version = self._versions[key].get(xxh3_128_digest(value))
-        self.verified_bytes += len(value)
-        if version is None:
-            self.wrong.append(f"{key}: {where} has {len(value)} bytes that nobody put")
-        elif version < oldest:
-            self.wrong.append(f"{key}: {where} has version {version} after {oldest}")
-        else:
-            self.changed(key, version)
+_SAMPLES: Final = 240  # of what the process takes, in `--minutes`
 
 
 class Soak:
@@ -116,22 +65,27 @@ class Soak:
         history: What was put.
     """
 
-    def __init__(self, store: TieredStore, operations: int, seed: int) -> None:
+    def __init__(self, store: TieredStore, operations: int, seed: int, lasts_s: float) -> None:
         self.done: int = 0
         self.counts: Counter[str] = Counter()
         self.history: History = History()
         self._store = store
         self._operations = operations
+        self._until = time.monotonic() + lasts_s
         self._chance = random.Random(seed)
         self._changes = (self._put, self._put_many, self._put_in_place, self._delete)
         self._reads = (self._get, self._get_many, self._get_into, self._look_up, self._prefetch)
         self._others = (self._stat, self._drop_l1)
 
     async def run(self, tasks: int, chaos: Chaos) -> None:
-        """Operate in so many tasks until all is done and every fault has struck."""
+        """Operate in so many tasks until all is done, in time, and every fault has struck."""
+
+        def is_over() -> bool:
+            over = self.done >= self._operations and time.monotonic() >= self._until
+            return over and chaos.is_complete
 
         async def work() -> None:
-            while self.done < self._operations or not chaos.is_complete:
+            while not is_over():
                 self.done += 1
                 limit_s = self._chance.choice([0.0005, 0.005, 0.05, math.inf, math.inf, math.inf])
                 operation = self._choose()
@@ -312,12 +266,14 @@ async def soak(media: Sequence[Medium], leaks: LeakCheck, given: argparse.Namesp
         fence_s=24 * 3600.0,
     )
     async with store:
-        work = Soak(store, given.operations, given.seed)
+        lasts_s = 60 * given.minutes
+        work, vitals = Soak(store, given.operations, given.seed, lasts_s), Vitals()
         span = given.operations // 100
         chaos = Chaos(media, seed=given.seed, span=span, progress=lambda: work.done)
         began = time.monotonic()
         with chaos.at_work():
-            await work.run(given.tasks, chaos)
+            async with vitals.watched(max(1.0, lasts_s / _SAMPLES)):
+                await work.run(given.tasks, chaos)
         lasted_s = time.monotonic() - began
         recovered_s = await work.recover()
         await work.settle()
@@ -326,6 +282,7 @@ async def soak(media: Sequence[Medium], leaks: LeakCheck, given: argparse.Namesp
     for what, count in work.counts.most_common():
         print(f"  {what}: {count}")
     print(f"{work.history.verified_bytes / MiB:.0f} MiB verified")
+    print(vitals.table())
     for name, count in sorted(chaos.struck.items()):
         print(f"  {name}: {count} times")
     for name, tier in stats.tiers.items():
@@ -334,13 +291,14 @@ async def soak(media: Sequence[Medium], leaks: LeakCheck, given: argparse.Namesp
         outcomes = sorted(tier.outcomes.items())
         print("  " + ", ".join(f"{op} {outcome} {n}" for (op, outcome), n in outcomes))
     print(f"all tiers well again {recovered_s:.1f} s after the last fault")
-    return [*work.history.wrong, *chaos.errors]
+    return [*work.history.wrong, *chaos.errors, *vitals.growth()]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run as the command line says."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("operations", nargs="?", type=int, default=100_000, metavar="OPERATIONS")
+    parser.add_argument("--minutes", type=float, default=0, help="go on for so long at least")
     parser.add_argument("--tasks", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loop", choices=_LOOPS, default="asyncio")
