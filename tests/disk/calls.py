@@ -48,7 +48,7 @@ async def names(backend: DiskBackend) -> list[str]:
 
 async def survey(backend: DiskBackend) -> None:
     """Let the backend find that a survey is due, and wait until that has ended."""
-    backend._volume.next_survey = 1e-9
+    backend._volume.survey.due = 1e-9
     await get(backend, "whatever", 1)
     while backend._surveying:
         await checkpoint()

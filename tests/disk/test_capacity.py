@@ -37,8 +37,8 @@ async def test_eight_writers_at_once_fill_it_and_evict_no_more_than_they_must(
             for writer in range(8):
                 tasks.start_soon(write, writer)
         assert used_bytes(tmp_path) == 100 * MiB
-        assert backend._volume._space is not None
-        assert backend._volume._space.used_bytes == 100 * MiB
+        assert backend._volume.survey.space is not None
+        assert backend._volume.survey.space.used_bytes == 100 * MiB
 
 
 def test_it_is_never_exceeded_meanwhile(tmp_path: Path) -> None:
@@ -222,14 +222,14 @@ async def test_what_others_use_is_not_evicted(tmp_path: Path) -> None:
 async def test_surveys_do_not_lose_what_is_written_meanwhile(tmp_path: Path) -> None:
     async with opened(DiskBackend(tmp_path, capacity=4 * MiB)) as backend:
         for at in range(20):
-            backend._volume.next_survey = 1e-9
+            backend._volume.survey.due = 1e-9
             sources = [Source(f"{at}-{n}", bytes(40 * KiB)).request() for n in range(60)]
             await backend.write_many(sources)
             await backend.delete_many([f"{at}-{n}" for n in range(0, 60, 7)])
         await survey(backend)
-        assert backend._volume._space is not None
-        assert backend._volume._space.used_bytes == used_bytes(tmp_path)
-        assert backend._volume._space.count == len(files_under(tmp_path))
+        assert backend._volume.survey.space is not None
+        assert backend._volume.survey.space.used_bytes == used_bytes(tmp_path)
+        assert backend._volume.survey.space.count == len(files_under(tmp_path))
 
 
 @pytest.mark.parametrize("capacity", ["4G", -1, 0, "1kB", 4095, True, 1.5, "lots"])

@@ -185,14 +185,14 @@ class DiskBackend(ThreadedBackend[Volume]):
 
     def _keep_account(self) -> None:
         """Begin a survey if one is due; nobody waits for it, and without use there is none."""
-        if time.monotonic() >= self._volume.next_survey > 0 and not self._surveying:
+        if time.monotonic() >= self._volume.survey.due > 0 and not self._surveying:
             self._surveying = True
             self._detached.spawn(self._survey, self._volume)
 
     async def _survey(self, volume: Volume) -> None:
         """Run a survey in slices, so that it never holds a worker for long."""
         try:
-            while await self._workers.run(lambda _: volume.survey()):
+            while await self._workers.run(lambda _: volume.survey.step()):
                 pass
             self._troubles.pop("survey", None)
         except StoreClosedError:

@@ -1,32 +1,28 @@
 """One directory of values, from its opening to its closing; blocking, for worker threads.
 
 Any number of processes may use a directory. Each reads and writes files by itself and asks nobody;
-what makes that safe is that files appear whole and are never changed. One process, the *owner* (it
-holds a lock on the directory), keeps it within its capacity. When the owner ends, the next process
-that surveys the directory takes over; while an owner is idle, the processes that are not see to the
-capacity themselves.
+what makes that safe is that files appear whole and are never changed. Who keeps the directory
+within its capacity, says `tieredkv.backends.disk.survey`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import resource
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tieredkv.backends.disk import locks
 from tieredkv.backends.disk.files import Files, is_fed
 from tieredkv.backends.disk.index import room_bytes
 from tieredkv.backends.disk.names import SHARDS, name_of, place_of
 from tieredkv.backends.disk.space import Space
+from tieredkv.backends.disk.survey import Survey
 from tieredkv.config import KiB
-from tieredkv.errors import StoreClosedError, without_frames
+from tieredkv.errors import without_frames
 from tieredkv.results import GetStatus
 
 if TYPE_CHECKING:
@@ -38,13 +34,6 @@ NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _REMEDIED: Final = (*NO_ROOM, errno.ENOENT)  # by what `Volume.write` does about it
 
-_LOCK: Final = "lock"
-_SURVEY_INTERVAL_S: Final = 30
-_SURVEY_SHARE: Final = 20
-"""A survey takes at most one part in so many of the time: millions of files are not listed twice a
-minute."""
-_IDLE_OWNER_S: Final = 2 * _SURVEY_INTERVAL_S
-_SLICE_S: Final = 0.02
 _TOUCH_INTERVAL_S: Final = 60
 _PAGE_NAMES: Final = 1000
 _PROBE_ROOM_BYTES: Final = 64 * KiB
@@ -55,23 +44,17 @@ class Volume:
 
     Attributes:
         files: Its files.
-        next_survey: When to begin the next survey, on the monotonic clock.
+        survey: Who keeps it within its capacity.
         reads_disk: Whether the latest reads had to wait for the disk, in part: what they wanted was
             not in the page cache. True where the system does not tell.
     """
 
     def __init__(self, root: str, *, capacity_bytes: int | None, fsync: bool) -> None:
         self.files: Files = Files(root, fsync=fsync)
-        self.next_survey: float = 0.0
+        self.survey: Survey = Survey(self.files, capacity_bytes)
         self.reads_disk: bool = True
         self._root = root
-        self._lock_path = f"{root}/{_LOCK}"
         self._capacity_bytes = capacity_bytes
-        self._guard = threading.Lock()  # of _closed and _owner_lock
-        self._closed = False
-        self._owner_lock: int | None = None
-        self._space: Space | None = None  # the owner's
-        self._survey: Iterator[None] | None = None
 
     def open(self) -> None:
         """Create what is missing, check that files can be written, survey the directory.
@@ -85,19 +68,15 @@ class Volume:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            self._survey_all()
+            self.survey.finish()
             if not self._made_room(_PROBE_ROOM_BYTES):
                 raise
             self._prepare()
-        self._survey_all()
+        self.survey.finish()
 
     def close(self) -> None:
         """Give up locks; what workers still write is finished, or swept by another process."""
-        with self._guard:
-            self._closed = True
-            if self._owner_lock is not None:
-                locks.release(self._owner_lock)
-                self._owner_lock = None
+        self.survey.close()
         self.files.temporaries.close()
 
     def read_many(self, requests: Sequence[ReadRequest]) -> list[GetStatus | int | BaseException]:
@@ -174,7 +153,7 @@ class Volume:
         Returns:
             For each value None, or why it was not stored.
         """
-        space = self._space
+        space = self.survey.space
         sizes = [value.nbytes for _, value in values]
         if len(values) == 1 or not self._reserved(space, sizes):
             return [self._tried(*value) for value in values]
@@ -231,25 +210,6 @@ class Volume:
                 page = []
         yield page
 
-    def survey(self) -> bool:
-        """Do a slice of a survey, by one thread at a time; return whether there is more to do.
-
-        Raises:
-            OSError: The directory cannot be surveyed; the next survey begins anew.
-        """
-        if self._survey is None:
-            self._survey = self._surveying()
-        until = time.monotonic() + _SLICE_S
-        try:
-            for _ in self._survey:
-                if self._closed or time.monotonic() > until:
-                    return not self._closed
-        except BaseException:
-            self._survey = None
-            raise
-        self._survey = None
-        return False
-
     def figures(self) -> dict[str, object]:
         """Return what there is to know.
 
@@ -260,20 +220,20 @@ class Volume:
         figures: dict[str, object] = {
             "path": self._root,
             "capacity_bytes": self._capacity_bytes,
-            "is_owner": self._space is not None,
+            "is_owner": self.survey.space is not None,
             "total_bytes": usage.total,
             "free_bytes": usage.free,
             "swept": self.files.temporaries.swept,
         }
-        if self._space is not None:
-            figures["objects"] = self._space.count
-            figures["used_bytes"] = self._space.used_bytes
-            figures["evicted"] = self._space.evicted
+        if self.survey.space is not None:
+            figures["objects"] = self.survey.space.count
+            figures["used_bytes"] = self.survey.space.used_bytes
+            figures["evicted"] = self.survey.space.evicted
         return figures
 
     def _touch(self, places: Sequence[tuple[int, str]]) -> None:
         older_than_s = 0
-        if (space := self._space) is None:
+        if (space := self.survey.space) is None:
             older_than_s = _TOUCH_INTERVAL_S
         else:
             places = space.touch(places)
@@ -284,10 +244,6 @@ class Volume:
         self.files.prepare()
         self.files.probe()
 
-    def _survey_all(self) -> None:
-        while self.survey():
-            pass
-
     def _tried(self, name: str, value: memoryview) -> BaseException | None:
         """Write a value; return why that did not work."""
         try:
@@ -297,7 +253,7 @@ class Volume:
         return None
 
     def _store(self, shard: int, file: str, value: memoryview) -> None:
-        space = self._space
+        space = self.survey.space
         if space is not None:
             space.reserve(value.nbytes)
         try:
@@ -346,61 +302,19 @@ class Volume:
 
     def _made_room(self, nbytes: int) -> bool:
         """Evict for so many bytes on a full disk; nothing, if all of ours would not be enough."""
-        space = self._space
+        space = self.survey.space
         if space is None or shutil.disk_usage(self._root).free + space.used_bytes < nbytes:
             return False
         return space.evict(nbytes)
 
     def _remove(self, shard: int, file: str) -> None:
         path = self.files.path(shard, file)
-        if (space := self._space) is None:
+        if (space := self.survey.space) is None:
             self.files.delete(path)
             return
         with space.stripe(shard):
             self.files.delete(path)
             space.forget(shard, file)
-
-    def _surveying(self) -> Iterator[None]:
-        """Sweep, become the owner if there is none, and bring the account up to date."""
-        began = time.monotonic()
-        self.next_survey = began + _SURVEY_INTERVAL_S
-        self.files.temporaries.sweep()
-        yield
-        if not self._own() and self._is_watched():
-            return
-        space = self._space or Space(self.files, self._capacity_bytes)
-        for shard in range(len(SHARDS)):
-            space.scan(shard)
-            yield
-        space.trim()
-        now = time.monotonic()
-        self.next_survey = max(self.next_survey, now + (now - began) * _SURVEY_SHARE)
-
-    def _own(self) -> bool:
-        """Return whether this process is the owner; become it if nobody is."""
-        with self._guard:
-            if self._closed:
-                raise StoreClosedError("the directory was closed")
-            if self._owner_lock is not None:
-                if locks.is_current(self._owner_lock, self._lock_path):
-                    os.utime(self._owner_lock)
-                    return True
-                locks.release(self._owner_lock)
-                self._owner_lock = self._space = None
-            self._owner_lock = locks.take(self._lock_path, locks.FILE)
-            if self._owner_lock is None:
-                return False
-            os.utime(self._owner_lock)
-            self._space = Space(self.files, self._capacity_bytes)
-            return True
-
-    def _is_watched(self) -> bool:
-        """Return whether the owner has surveyed the directory lately, or nobody has to."""
-        if self._capacity_bytes is None:
-            return True
-        with contextlib.suppress(FileNotFoundError):
-            return time.time() - os.stat(self._lock_path).st_mtime < _IDLE_OWNER_S
-        return False
 
 
 def _checked(request: ReadRequest) -> GetStatus | BaseException:
