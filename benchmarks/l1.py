@@ -116,7 +116,8 @@ def _in_batches(store: TieredStore, keys: Sequence[Key]) -> Callable[[], Awaitab
 async def puts(options: Options, nbytes: int, limit: float | None) -> Report:
     """Measure puts into a full L1 beside copies into as much memory of its kind; both are warm.
 
-    A second L1 lies in memory of the system's small pages, as a caller's buffer may.
+    A plain LRU says what a few steps of Python cost behind such a copy. A second L1 lies in memory
+    of the system's small pages, as a caller's buffer may.
     """
     capacity = 16 * MiB if options.quick else 256 * MiB
     operations = _PASS_BYTES // nbytes
@@ -130,6 +131,16 @@ async def puts(options: Options, nbytes: int, limit: float | None) -> Report:
     def copy() -> int:
         for at, value in zip(islice(next_offsets, operations), next_values, strict=False):
             memory[at : at + nbytes] = value
+        return operations
+
+    lru: LRUCache[str, int] = LRUCache(capacity // nbytes)
+    noted_keys = cycle(keys)
+
+    def copy_and_note() -> int:
+        offsets = islice(next_offsets, operations)
+        for at, value, key in zip(offsets, next_values, noted_keys, strict=False):
+            memory[at : at + nbytes] = value
+            lru[key] = at
         return operations
 
     def put_into(store: TieredStore) -> Callable[[], Awaitable[int]]:
@@ -151,6 +162,7 @@ async def puts(options: Options, nbytes: int, limit: float | None) -> Report:
         result = await paired(
             [
                 Subject("copy", copy, nbytes),
+                Subject("copy and LRUCache", copy_and_note, nbytes),
                 Subject("put", put_into(store), nbytes),
                 Subject("put, small pages", put_into(other), nbytes),
             ],
@@ -164,6 +176,7 @@ async def puts(options: Options, nbytes: int, limit: float | None) -> Report:
             result.ratio("put", "copy", at_most=limit),
             result.ratio("put", "put, small pages"),
             result.difference("put", "copy"),
+            result.difference("copy and LRUCache", "copy"),
         ],
         panel="puts into a full L1",
         label=f"{nbytes // KiB} KiB",
