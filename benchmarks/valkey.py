@@ -3,8 +3,9 @@
 The server is a real one on the loopback interface. A bare loop reads with the better of GET and
 MGET, straight into the memory, and writes with the better of SET and a pipeline of SETs, with the
 same expiry. Values are as `TieredStore` sends them: bare in "size", framed in "checksum", where the
-bare loop moves the payload only. What is alone moves nothing: it makes the requests of a batch and
-asks their checks, or takes what is to be written, sealed or not.
+bare loop moves the payload only. The same in threads says
+what a worker costs, or saves. What is alone moves nothing: it makes the requests of a batch and
+checks what has landed, or seals what is to be written.
 """
 
 from __future__ import annotations
@@ -74,12 +75,11 @@ class Batch:
         self.glide: Any = glide_sync
         self.server = server
         self.nbytes = nbytes
-        self.threads = ThreadPoolExecutor(1)
-        self.client: Any = glide_sync.GlideClient.create(
-            glide_sync.GlideClientConfiguration(
-                [glide_sync.NodeAddress("127.0.0.1", server.port)], request_timeout=10_000
-            )
-        )
+        self.threads = ThreadPoolExecutor(WORKERS)
+        address = glide_sync.NodeAddress("127.0.0.1", server.port)
+        settings = glide_sync.GlideClientConfiguration([address], request_timeout=10_000)
+        self.clients: list[Any] = [glide_sync.GlideClient.create(settings) for _ in range(WORKERS)]
+        self.client = self.clients[0]
         self.expiry = glide_sync.ExpirySet(glide_sync.ExpiryType.SEC, TTL_S)
         self.names = [ObjectKey("llama", 0, at.to_bytes(32)).wire_name for at in range(count)]
         block_bytes = -(-(nbytes + TRAILER_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -92,7 +92,8 @@ class Batch:
         self.groups = [slice(at, at + group) for at in range(0, count, group)]
 
     def close(self) -> None:
-        self.client.close()
+        for client in self.clients:
+            client.close()
         self.threads.shutdown()
 
     def __str__(self) -> str:
@@ -119,11 +120,14 @@ class Batch:
 
     def mget(self) -> Pass:
         began = time.perf_counter()
+        self._mget(self.client, self.groups)
+        return Pass(len(self.names), time.perf_counter() - began)
+
+    def _mget(self, client: Any, groups: Sequence[slice]) -> None:
         keys = self.bare_names
-        for group in self.groups:
-            for size in self.client.mget(keys[group], buffers=self.payloads[group]):
+        for group in groups:
+            for size in client.mget(keys[group], buffers=self.payloads[group]):
                 assert int(size) == self.nbytes
-        return Pass(len(keys), time.perf_counter() - began)
 
     def set(self) -> Pass:
         began = time.perf_counter()
@@ -133,12 +137,37 @@ class Batch:
 
     def pipeline(self) -> Pass:
         began = time.perf_counter()
-        for group in self.groups:
+        self._pipeline(self.client, self.groups)
+        return Pass(len(self.names), time.perf_counter() - began)
+
+    def _pipeline(self, client: Any, groups: Sequence[slice]) -> None:
+        for group in groups:
             batch = self.glide.Batch(is_atomic=False)
             for name, payload in zip(self.names[group], self.payloads[group], strict=True):
                 batch.set(f"bare@{name}", payload, expiry=self.expiry)
-            assert set(self.client.exec(batch, raise_on_error=True)) == {"OK"}
-        return Pass(len(self.names), time.perf_counter() - began)
+            assert set(client.exec(batch, raise_on_error=True)) == {"OK"}
+
+    def threaded(self, operation: str) -> list[Subject]:
+        """Return the bare loop over groups in threads with a client each, as workers have."""
+        move, name = (self._mget, "mget") if operation == "read" else (self._pipeline, "pipeline")
+
+        async def run(count: int) -> Pass:
+            loop = asyncio.get_running_loop()
+            began = time.perf_counter()
+            await asyncio.gather(
+                *(
+                    loop.run_in_executor(
+                        self.threads, move, self.clients[at], self.groups[at::count]
+                    )
+                    for at in range(count)
+                )
+            )
+            return Pass(len(self.names), time.perf_counter() - began)
+
+        return [
+            Subject(f"bare {name} in a thread", partial(run, 1)),
+            Subject(f"bare {name} in {WORKERS} threads", partial(run, WORKERS)),
+        ]
 
     async def read(self, backend: ValkeyBackend, mode: str) -> Pass:
         began = time.perf_counter()
@@ -165,11 +194,10 @@ class Batch:
 
     def alone(self, operation: str) -> list[Subject]:
         """Return what moves nothing: what the contract has for each value, and sealing it."""
-
         places = range(len(self.names))
 
-        def reads() -> int:
-            requests = [self._bare_read(at) for at in places]
+        def reads(make: Callable[[int], ReadRequest]) -> int:
+            requests = [make(at) for at in places]
             assert all(request.check.result() is GetStatus.HIT for request in requests)
             return len(requests)
 
@@ -179,17 +207,14 @@ class Batch:
             return len(requests)
 
         if operation == "read":
-            return [Subject("requests alone", reads)]
+            return [
+                Subject("requests alone", partial(reads, self._bare_read)),
+                Subject("checked requests alone", partial(reads, self._framed_read)),
+            ]
         return [
             Subject("requests alone", partial(writes, self._bare_write)),
             Subject("sealed requests alone", partial(writes, self._framed_write)),
         ]
-
-    async def in_thread(self, move: Callable[[], Pass]) -> Pass:
-        """Do a pass in a thread that waits for work, as a worker does."""
-        began = time.perf_counter()
-        done = await asyncio.get_running_loop().run_in_executor(self.threads, move)
-        return attrs.evolve(done, seconds=time.perf_counter() - began)
 
     def _bare_read(self, at: int) -> ReadRequest:
         payload = self.payloads[at]
@@ -228,9 +253,8 @@ async def compare(
             await batch.write(backend, mode)
         moves = [partial(move, *of) for of in zip(backends, MODES, strict=True)]
         bare = batch.bare(operation)
-        grouped = batch.mget if operation == "read" else batch.pipeline
-        in_thread = Subject(f"{bare[1].name} in a thread", partial(batch.in_thread, grouped))
-        subjects = [*bare, in_thread, *(Subject(*of) for of in zip(MODES, moves, strict=True))]
+        threaded = batch.threaded(operation)
+        subjects = [*bare, *threaded, *(Subject(*of) for of in zip(MODES, moves, strict=True))]
         subjects = [attrs.evolve(subject, nbytes=batch.nbytes) for subject in subjects]
         alone = batch.alone(operation)
         result = await paired([*subjects, *alone], rounds=options.rounds_or(41), warmup=2)
@@ -246,7 +270,7 @@ async def compare(
             result.ratio(mode, base, at_least=target, speed=True)
             for mode, target in zip(MODES, targets, strict=True)
         ]
-        + [result.ratio(in_thread.name, base, speed=True)]
+        + [result.ratio(subject.name, base, speed=True) for subject in threaded]
         + [result.share(subject.name, base) for subject in alone],
         panel=f"{operation}s, beside the better of two bare loops",
         label=str(batch),
