@@ -45,7 +45,8 @@ _WRITES: Final = _of_the_store(
     "writes", "writeback", "write_on", "back_fill", "unfinished_changes", "quotas"
 )
 _READS: Final = _of_the_store(
-    "loads", "pending_reads", "integrity", "lookups", "memory", "store", "arguments", "fences"
+    *("loads", "pending_reads", "integrity", "lookups", "memory", "store", "arguments", "fences"),
+    "urgency",
 )
 _TIERS: Final = _of_the_store(
     "health", "absences", "changing_tiers", "opening", "stats", "clear", "shared_memory"

@@ -83,6 +83,8 @@ class TestBook:
         fences.unknown("b", 8, UNKNOWN)
         fences.carried_out("b", 8, HIT, 100)  # at a later try
         assert (fences.floor("b"), fences.holds("b", 100)) == (8, HIT)
+        fences.missed("c", 9)
+        assert len(fences) == 2
 
     def test_a_put_that_was_never_answered_stands_on_as_one_not_taken(self, clock: Clock) -> None:
         fences = Fences(10, clock=clock)

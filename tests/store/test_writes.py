@@ -61,6 +61,28 @@ async def test_all_waits_for_every_tier_and_ends_at_the_first_that_fails(
         assert result.tiers["far"].status is PutStatus.PENDING
 
 
+async def test_all_is_not_met_by_some(tmp_path: Path) -> None:
+    near, far = two_tiers(tmp_path)
+    policy = WriteThrough(require="all")
+    async with TieredStore(l1="4MiB", l2=[near, far], write_policy=policy) as store:
+        results: list[PutResult] = []
+
+        async def put() -> None:
+            results.append(await store.put("key", b"bytes"))
+
+        with far.failing(OSError(28, "No space left on device")):
+            async with anyio.create_task_group() as tasks:
+                with far.stopped():
+                    tasks.start_soon(put)
+                    await far.entered()
+                    with anyio.fail_after(30):
+                        while store.stats().tiers["near"].pending_bytes:
+                            await anyio.sleep(0.001)
+        statuses = {tier: str(outcome.status) for tier, outcome in results[0].tiers.items()}
+        assert statuses == {"l1": "stored", "near": "stored", "far": "failed"}
+        assert not results[0].ok
+
+
 async def test_none_is_met_by_l1(tmp_path: Path) -> None:
     disk = StoppableDisk(tmp_path)
     policy = WriteThrough(require="none")
