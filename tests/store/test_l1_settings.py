@@ -20,6 +20,7 @@ from tieredkv import L1Config, TieredStore
 from tieredkv.config import KiB, MiB, PolicyName
 from tieredkv.errors import ConfigError
 from tieredkv.frames import now_ms
+from tieredkv.pool import limits
 from tieredkv.pool.limits import memory_limits
 
 pytestmark = pytest.mark.anyio
@@ -129,7 +130,7 @@ class TestLimits:
     async def test_more_is_warned_of_with_numbers(
         self, root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(memory_module, "memory_limits", lambda: memory_limits(root))
+        monkeypatch.setattr(limits, "memory_limits", lambda: memory_limits(root))
         with caplog.at_level(logging.WARNING):
             async with TieredStore(L1Config(capacity=MiB, overflow=512 * KiB)):
                 pass

@@ -69,7 +69,8 @@ class L1Stats:
         residence: Ages of the values that were evicted: the time since each was put or loaded. By
             the system's clock: where that is set, ages are off.
         leases: Leases that are out.
-        usage_bytes: Tenant → memory of its values; ``""`` for those without one.
+        usage_bytes: Tenant → memory of its values, those that are being filled or that readers
+            still hold included; ``""`` for those without one.
     """
 
     objects: int

@@ -49,6 +49,10 @@ def _nothing_parked(entry: Entry) -> None:
     raise AssertionError(f"{entry.name!r} is parked in an arena without evictions")
 
 
+def _nobody_accounts(entry: Entry, change_bytes: int) -> None:
+    pass
+
+
 class _ExporterRef(weakref.ref[Any]):
     """Weak reference to an exporter that knows whose memory it is."""
 
@@ -70,6 +74,7 @@ class Entry:
         hits: Reads that L1 has answered with it, as far as somebody counts them.
         touched: Read, and the eviction policy has yet to hear of it.
         parked: The eviction policy passes it over until its last use but the index's ends.
+        leaving: It was evicted, and its memory comes back when it has been written.
         place: Offset in the arena, or the private memory of an overflow block, or None once freed.
         view: Read-only view of the payload, of which readers get slices; None before the first.
     """
@@ -79,6 +84,7 @@ class Entry:
         "expires_ms",
         "generation",
         "hits",
+        "leaving",
         "name",
         "nbytes",
         "parked",
@@ -100,6 +106,7 @@ class Entry:
         self.hits: int = 0
         self.touched: bool = False
         self.parked: bool = False
+        self.leaving: bool = False
         self._exporter: _ExporterRef | None = None
         self.view: memoryview | None = None
 
@@ -127,6 +134,7 @@ class Arena:
         room_bytes: int,
         memory: memoryview | None = None,
         unpark: Callable[[Entry], None] = _nothing_parked,
+        account: Callable[[Entry, int], None] = _nobody_accounts,
     ) -> None:
         """Set up.
 
@@ -138,11 +146,14 @@ class Arena:
             memory: Writable bytes to use as the region; the caller owns them and leaves them alone
                 as long as the arena or a view of it lives. None for memory of our own.
             unpark: Called when the last use of a parked entry but the index's ends.
+            account: Called with the size of each block of the region that an entry gets, and with
+                its negative when the block is free again.
 
         Raises:
             ConfigError: The system has not so much memory, or `memory` not one aligned block.
         """
         self._unpark = unpark
+        self._account = account
         self._alignment = alignment_bytes
         if memory is not None:
             skipped = -_address(memory) % alignment_bytes
@@ -204,8 +215,13 @@ class Arena:
     def allocate(self, name: str, nbytes: int) -> Entry | None:
         """Return an entry with one user and undefined contents, or None if nothing fits."""
         self.drain()
-        first = self._allocator.allocate(self._pages(nbytes))
-        return None if first is None else Entry(name, nbytes, first * self._alignment)
+        pages = self._pages(nbytes)
+        first = self._allocator.allocate(pages)
+        if first is None:
+            return None
+        entry = Entry(name, nbytes, first * self._alignment)
+        self._account(entry, pages * self._alignment)
+        return entry
 
     def allocate_overflow(self, name: str, nbytes: int) -> Entry | None:
         """Return an entry in private memory with one user, or None beyond the overflow budget."""
@@ -327,6 +343,7 @@ class Arena:
         size = self.block_bytes(entry.nbytes)
         if isinstance(entry.place, int):
             self._allocator.free(entry.place // self._alignment, size // self._alignment)
+            self._account(entry, -size)
         else:
             self.overflow_used_bytes -= size
         entry.place = None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["memory_limits"]
+__all__ = ["memory_limits", "warn_of_limits"]
+
+_log: Final = logging.getLogger(__name__)
 
 _KiB: Final = 1024
 
@@ -30,6 +33,18 @@ def memory_limits(root: Path = Path("/")) -> dict[str, int]:
     if group_limits:
         limits["memory.max"] = min(group_limits)
     return limits
+
+
+def warn_of_limits(capacity_bytes: int, overflow_bytes: int) -> None:
+    """Log whether the system has less memory than L1 may come to use."""
+    used_bytes = capacity_bytes + overflow_bytes
+    for limit, limit_bytes in memory_limits().items():
+        if used_bytes > limit_bytes:
+            _log.warning(
+                "L1 may use %d bytes (capacity %d, overflow %d), but %s is %d: the system may end "
+                "the process; lower the capacity",
+                *(used_bytes, capacity_bytes, overflow_bytes, limit, limit_bytes),
+            )
 
 
 def _group_limits(root: Path) -> Iterator[int]:

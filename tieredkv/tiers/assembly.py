@@ -17,6 +17,7 @@ from tieredkv.observe import L1Stats, StoreStats
 from tieredkv.observe.logs import Rarely, some_of
 from tieredkv.observe.telemetry import Telemetry
 from tieredkv.pool.arena import Arena
+from tieredkv.pool.limits import warn_of_limits
 from tieredkv.results import DeleteOutcome, DeleteStatus, FlushReport
 from tieredkv.tasks import Detached
 from tieredkv.tiers.absences import Absences
@@ -188,9 +189,9 @@ class Assembly:
         return Tier(backend, self._detached, fences, absences, self.telemetry)
 
     async def _prepare(self) -> None:
-        self.l1.warn_of_limits()
+        arena = self.l1.arena
+        warn_of_limits(arena.capacity_bytes, arena.overflow_bytes)
         if self._prefault:
-            arena = self.l1.arena
             workers = Workers("L1", num_workers=1, connect=lambda: arena, disconnect=lambda _: None)
             workers.open()
             await workers.run(Arena.prefault)

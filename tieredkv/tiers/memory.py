@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,6 @@ from tieredkv.observe import Histogram, Removal
 from tieredkv.pool.arena import Arena, Entry
 from tieredkv.pool.eviction import make_policy
 from tieredkv.pool.lease import LeaseBook, MemoryObject
-from tieredkv.pool.limits import memory_limits
 from tieredkv.tiers.buffers import flat_target
 from tieredkv.tiers.capacity import Quotas
 from tieredkv.tiers.order import Order
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from tieredkv.tiers.spill import Spill
 
 __all__ = ["MemoryTier"]
-
-_log: Final = logging.getLogger(__name__)
 
 _MEMORY_WAIT_S: Final = 1.0
 _WRITE_WAIT_S: Final = 0.05  # then more is evicted, at last without being written
@@ -57,7 +53,8 @@ class MemoryTier:
         evicted: Values evicted.
         removed: Why values left, and how many.
         residence: Ages of the evicted ones.
-        usage_bytes: Memory of the resident values, by tenant.
+        usage_bytes: Memory of values by tenant: of those that are resident, that are being filled,
+            and that readers still hold; not of those evicted that are being written.
         quotas: How much of it each tenant may have.
         outlet: Where evicted values go; None: nowhere.
         watch: Called with the entry of each hit; None: nobody counts them.
@@ -74,6 +71,7 @@ class MemoryTier:
             room_bytes=room_bytes,
             memory=None if config.buffer is None else flat_target(config.buffer),
             unpark=self._order.unpark,
+            account=self._account,
         )
         self._max_age_ms = None if config.max_age_s is None else round(config.max_age_s * 1000)
         self.leases: LeaseBook = LeaseBook(config.lease_warn_s)
@@ -232,20 +230,17 @@ class MemoryTier:
         """
         if not isinstance(entry.place, int):
             return False
-        if self.quotas and not self._fit_quota(entry.name, entry.nbytes):
+        if self.quotas and not self._fit_quota(entry.name, entry.nbytes, counted=True):
             return False
         replaced = self._index.get(entry.name)
         self._index[entry.name] = entry
         entry.users += 1
         self._order.insert(entry.name)
-        block_bytes = self.arena.block_bytes(entry.nbytes)
-        self._account(entry.name, block_bytes)
         if replaced is not None:
             replaced.parked = False
             self.removed["replaced"] += 1
-            self._account(entry.name, -self.arena.block_bytes(replaced.nbytes))
             self.arena.drop(replaced)
-        self._trim(block_bytes)
+        self._trim(self.arena.block_bytes(entry.nbytes))
         if self._listeners.registered:
             self._listeners.emit("stored", self.name, (entry.name,), (entry.nbytes,))
         return True
@@ -270,17 +265,6 @@ class MemoryTier:
         self._listeners.emit("deleted", self.name, (name,), (nbytes,))
         return True
 
-    def warn_of_limits(self) -> None:
-        """Log whether the system has less memory than the tier may come to use."""
-        capacity, overflow = self.arena.capacity_bytes, self.arena.overflow_bytes
-        for limit, limit_bytes in memory_limits().items():
-            if capacity + overflow > limit_bytes:
-                _log.warning(
-                    "L1 may use %d bytes (capacity %d, overflow %d), but %s is %d: the system may "
-                    "end the process; lower the capacity",
-                    *(capacity + overflow, capacity, overflow, limit, limit_bytes),
-                )
-
     def names(self) -> list[str]:
         """Return the wire names of all resident values."""
         return list(self._index)
@@ -297,18 +281,23 @@ class MemoryTier:
             if (limit := self.quotas.limit(tenant)) is not None and used_bytes > limit:
                 self._evict(used_bytes - limit, "quota", in_part=True, tenant=tenant)
 
-    def _over_quota(self, name: str, nbytes: int) -> int:
-        """Return by how many bytes a value would exceed its tenant's quota; at most 0: it fits."""
+    def _over_quota(self, name: str, nbytes: int, *, counted: bool = False) -> int:
+        """Return by how many bytes a value would exceed its tenant's quota; at most 0: it fits.
+
+        With `counted` its memory is in use, and so counted, already.
+        """
         limit = self.quotas.limit(tenant_of(name))
         if limit is None:
             return 0
         replaced = self._index.get(name)
-        used_bytes = self.usage_bytes.get(tenant_of(name), 0) + self.arena.block_bytes(nbytes)
+        used_bytes = self.usage_bytes.get(tenant_of(name), 0)
+        used_bytes += 0 if counted else self.arena.block_bytes(nbytes)
         return used_bytes - limit - (self.arena.block_bytes(replaced.nbytes) if replaced else 0)
 
-    def _fit_quota(self, name: str, nbytes: int) -> bool:
+    def _fit_quota(self, name: str, nbytes: int, *, counted: bool = False) -> bool:
         """Make room for a value within its tenant's quota, at the cost of that tenant alone."""
-        while (surplus := self._over_quota(name, nbytes)) > 0:
+        self.arena.drain()
+        while (surplus := self._over_quota(name, nbytes, counted=counted)) > 0:
             in_vain = self.arena.block_bytes(nbytes) > (self.quotas.limit(tenant_of(name)) or 0)
             if in_vain or not self._evict(surplus, "quota", in_part=False, tenant=tenant_of(name)):
                 return False
@@ -322,9 +311,16 @@ class MemoryTier:
     def _leaving_bytes(self) -> int:
         return 0 if self.outlet is None else self.outlet.leaving_bytes
 
-    def _account(self, name: str, change_bytes: int) -> None:
-        """Count the memory of a tenant's resident values."""
-        tenant = tenant_of(name)
+    def disown(self, entry: Entry) -> None:
+        """Count an evicted value, which is being written, for its tenant no more."""
+        self._account(entry, -self.arena.block_bytes(entry.nbytes))
+        entry.leaving = True
+
+    def _account(self, entry: Entry, change_bytes: int) -> None:
+        """Count the memory of a tenant's values."""
+        if entry.leaving:
+            return
+        tenant = tenant_of(entry.name)
         usage = self.usage_bytes.get(tenant, 0) + change_bytes
         if usage:
             self.usage_bytes[tenant] = usage
@@ -398,4 +394,3 @@ class MemoryTier:
         """Take a resident entry out of the index, whose use of it the caller has to end."""
         del self._index[entry.name]
         self._order.remove(entry, evicted=evicted)
-        self._account(entry.name, -self.arena.block_bytes(entry.nbytes))

@@ -64,6 +64,7 @@ class Spill:
             if put.is_pending:
                 put.leaving_bytes = self._l1.arena.block_bytes(put.entry.nbytes)
                 self._writes.leaving_bytes += put.leaving_bytes
+                self._l1.disown(put.entry)
         self._start(puts)
 
     def _accessed(self, entry: Entry) -> None:
