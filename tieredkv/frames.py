@@ -33,7 +33,9 @@ import xxhash
 
 from tieredkv.results import GetStatus
 
-__all__ = ["TRAILER_BYTES", "FrameCheck", "SizeCheck", "Trailer", "now_ms", "seal"]
+__all__ = ["TRAILER_BYTES", "FrameCheck", "SizeCheck", "Trailer", "expires_in", "now_ms", "seal"]
+
+_LONGEST_TTL_S: Final = 1e15  # a trailer has 8 bytes for its milliseconds
 
 TRAILER_BYTES: Final = 64
 
@@ -70,6 +72,11 @@ class Trailer(NamedTuple):
         if magic != _MAGIC or version != _VERSION or flags != 0:
             return None
         return cls(payload_bytes, generation, expires_ms, digest, checksum)
+
+
+def expires_in(ttl_s: float) -> int:
+    """Return in Unix milliseconds when what lives so long from now on expires."""
+    return now_ms() + max(1, round(min(ttl_s, _LONGEST_TTL_S) * 1000))
 
 
 def now_ms() -> int:

@@ -33,7 +33,7 @@ from tieredkv.errors import (
     ValueFormatError,
     WrongLoopError,
 )
-from tieredkv.frames import now_ms
+from tieredkv.frames import expires_in
 from tieredkv.keys import ALL, Key, Tenant, wire_name_of
 from tieredkv.observe import Listener, Listeners, Subscription
 from tieredkv.pool.lease import GetResults, MemoryObject
@@ -733,7 +733,7 @@ class TieredStore:
     def _expires_ms(ttl_s: float | None) -> int:
         if ttl_s is None:
             return 0
-        return now_ms() + max(1, round(seconds(ttl_s, field="ttl_s") * 1000))
+        return expires_in(seconds(ttl_s, field="ttl_s"))
 
     @staticmethod
     def _require_room(parts: Assembly, key: Key, nbytes: int) -> None:

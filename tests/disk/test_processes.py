@@ -143,7 +143,10 @@ async def test_the_owner_keeps_what_others_write_within_the_capacity(tmp_path: P
             assert value == value_of("v-19"), "not in the index before, and found"
 
 
-async def test_while_the_owner_is_idle_those_who_write_see_to_the_capacity(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seen_s", [0, 4_000_000_000], ids=["long ago", "by a wrong clock"])
+async def test_while_the_owner_is_idle_those_who_write_see_to_the_capacity(
+    tmp_path: Path, seen_s: int
+) -> None:
     with running("hold", tmp_path, 8 * KiB) as owner:
         assert heard(owner) == "True"
         async with opened(DiskBackend(tmp_path, capacity=8 * KiB)) as backend:
@@ -152,7 +155,7 @@ async def test_while_the_owner_is_idle_those_who_write_see_to_the_capacity(tmp_p
                 os.utime(path_in(tmp_path, f"{number}"), (0, 1_000_000 + number))
             await survey(backend)
             assert len(await names(backend)) == 6, "it has an owner"
-            os.utime(tmp_path / "lock", (0, 0))
+            os.utime(tmp_path / "lock", (seen_s, seen_s))
             await survey(backend)
             assert await names(backend) == ["4", "5"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 
 import anyio
 import pytest
@@ -67,6 +68,21 @@ async def test_fifty_callers_share_one_token(buckets: Buckets) -> None:
             for _ in range(50):
                 tasks.start_soon(read, backend, "name", b"value")
         assert len([e for e in buckets.server.log if e["path"].endswith("read-token")]) == 1
+
+
+@pytest.mark.parametrize("ahead_s", [5 * 3600, -5 * 3600])
+async def test_a_wrong_clock_costs_no_token_for_each_call(
+    buckets: Buckets, monkeypatch: pytest.MonkeyPatch, ahead_s: int
+) -> None:
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + ahead_s)
+    async with opened(buckets, metadata_ttl_s=0) as backend:
+        buckets.server.clear_log()
+        await write(backend, *VALUES[:2])
+        for name, value in VALUES[:2] * 2:
+            assert (await read(backend, name, value)).status is GetStatus.HIT
+    tokens = [entry["path"].rpartition("/")[2] for entry in buckets.server.log]
+    assert tokens.count("xet-read-token") == tokens.count("xet-write-token") == 1
 
 
 async def test_nothing_is_told_to_telemetry_and_we_say_who_we_are(buckets: Buckets) -> None:

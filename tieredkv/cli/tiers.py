@@ -21,7 +21,7 @@ from tieredkv.backends import Backend, ReadRequest, StoredName, ValkeyBackend, W
 from tieredkv.clients.glide import keep_off_stdout
 from tieredkv.config import MiB
 from tieredkv.errors import ConfigError, KeyFormatError, SizeMismatchError, TieredKVError
-from tieredkv.frames import TRAILER_BYTES, FrameCheck, SizeCheck, Trailer, now_ms, seal
+from tieredkv.frames import TRAILER_BYTES, FrameCheck, SizeCheck, Trailer, expires_in, now_ms, seal
 from tieredkv.keys import key_of
 from tieredkv.loading import Configuration, load
 from tieredkv.results import GetStatus, PutStatus, ReadOutcome, WriteOutcome
@@ -243,7 +243,7 @@ def sealed(name: str, payload: bytes, *, ttl_s: float | None, is_framed: bool) -
         return memoryview(payload)
     block = memoryview(bytearray(len(payload) + TRAILER_BYTES))
     block[: len(payload)] = payload
-    expires_ms = 0 if ttl_s is None else now_ms() + max(1, round(ttl_s * 1000))
+    expires_ms = 0 if ttl_s is None else expires_in(ttl_s)
     seal(block, name, generation=time.time_ns() // 1000, expires_ms=expires_ms)
     return block.toreadonly()
 

@@ -143,7 +143,7 @@ class Files:
     def touch(self, path: str, *, older_than_s: float = 0) -> None:
         """Note that a value was used; if it was not for so many seconds."""
         with contextlib.suppress(OSError):  # gone, or read-only: nothing depends on it
-            if not older_than_s or time.time() - os.stat(path).st_mtime > older_than_s:
+            if not older_than_s or abs(time.time() - os.stat(path).st_mtime) > older_than_s:
                 os.utime(path)
 
     def write(self, value: memoryview) -> str:

@@ -16,6 +16,10 @@ __all__ = ["Grants"]
 _MARGIN_S: Final = 60.0
 """A grant is not begun with in its last seconds: a batch takes some."""
 
+_SHORTEST_S: Final = 30.0
+"""A grant that seems to end sooner is used all the same: our clock, or the Hub's, may be wrong, and
+one that is refused is replaced."""
+
 
 class _Slot:
     """The grant of one scope, and what came of the last time it was asked for."""
@@ -29,7 +33,7 @@ class _Slot:
 
     @property
     def current(self) -> Grant | None:
-        return self.grant if time.time() < self.renew_at else None
+        return self.grant if time.monotonic() < self.renew_at else None
 
 
 class Grants:
@@ -60,11 +64,12 @@ class Grants:
                 slot.error = error.copy()
                 slot.asked += 1
                 raise
-            now = time.time()
+            left_s = grant.expires_s - time.time()
+            good_s = max(left_s - min(_MARGIN_S, left_s / 4), _SHORTEST_S)
             slot.error = None
             slot.asked += 1
             slot.grant = grant
-            slot.renew_at = grant.expires_s - min(_MARGIN_S, (grant.expires_s - now) / 4)
+            slot.renew_at = time.monotonic() + good_s
             return grant
 
     def discard(self, scope: Scope, grant: Grant) -> None:
