@@ -299,6 +299,8 @@ class DiskBackend(ThreadedBackend[Volume]):
     def _succeeded(self, operation: str) -> None:
         if self._troubles:
             self._troubles.pop(operation, None)
+            if operation == "write":  # where one can write one can delete
+                self._troubles.pop("delete", None)
 
     def _map_error(self, operation: str, error: BaseException) -> TierError:
         if not isinstance(error, OSError):
