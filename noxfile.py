@@ -147,6 +147,17 @@ def mutants(session: nox.Session) -> None:
 
 
 @nox.session
+def audit(session: nox.Session) -> None:
+    """Look everything that is installed up among known vulnerabilities; asks PyPI."""
+    install(session, "test")
+    frozen = Path(session.create_tmp()) / "frozen.txt"
+    listed = session.run("pip", "freeze", "--exclude", "tieredkv", silent=True)
+    frozen.write_text(str(listed), encoding="utf-8")
+    session.install(*nox.project.dependency_groups(PROJECT, "audit"))
+    session.run("pip-audit", "--strict", "--no-deps", "--disable-pip", "-r", str(frozen))
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure everything and draw docs/benchmarks.md; `nox -s bench -- NAME`: print one of them."""
     install(session, "bench")
