@@ -318,8 +318,8 @@ class Chain:
         """Expect the size that the tier turned out to hold, once, if it can be the right one."""
         known = wanted.load.size
         payload_bytes = self._framing.payload_bytes(stored_bytes)
-        if known is not None and (self._framing.framed or stored_bytes != known + TRAILER_BYTES):
-            return False  # not even a frame among bare values
+        if known is not None and stored_bytes != known + TRAILER_BYTES:
+            return False  # nor is it a frame among bare values
         if wanted.resized or payload_bytes is None:
             return False
         wanted.nbytes, wanted.resized = payload_bytes, True
