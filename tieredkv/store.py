@@ -94,7 +94,7 @@ class TieredStore:
     def __init__(
         self,
         l1: Size | L1Config,
-        l2: Sequence[Backend] = (),
+        l2: Sequence[backends.Backend] = (),
         *,
         integrity: Integrity = "checksum",
         write_policy: WritePolicy | None = None,

@@ -315,7 +315,7 @@ async def test_a_transfer_that_hangs_keeps_its_memory_and_lets_others_through(
 ) -> None:
     value = content("value", 100_000)
     buckets.put("hangs", value)
-    async with opened(buckets, request_timeout_s=1.0, transfer_workers=2) as backend:
+    async with opened(buckets, request_timeout_s=3.0, transfer_workers=2) as backend:
         await write(backend, ("other", b"value"))
         buckets.server.inject(hub.Fault(path="/cas/data/", hold=True, times=1))
         landing = Landing("hangs", len(value))
