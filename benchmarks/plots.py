@@ -31,7 +31,9 @@ _WIDTH_INCHES: Final = 7.2
 _LINE_INCHES: Final = 0.16
 _FRAME_INCHES: Final = 0.75
 _LABEL_CHARACTERS: Final = 40
-_TICKS: Final = [digit * 10.0**power for power in range(-3, 5) for digit in (1, 2, 5)]
+_DECADES: Final = [10.0**power for power in range(-3, 5)]
+_TICKS: Final = [digit * decade for decade in _DECADES for digit in (1, 2, 5)]
+_MOST_TICKS: Final = 9
 _LOGARITHMIC: Final = 8.0
 """From this ratio of the largest value to the smallest on."""
 _SETTINGS: Final[dict[str, object]] = {
@@ -255,7 +257,10 @@ def _columns(rows: Sequence[tuple[float, ...]], count: int = 2) -> list[list[flo
 def _use_logarithms(axes: Axes) -> None:
     axes.set_xscale("log")
     low, high = axes.get_xlim()
-    axes.set_xticks([tick for tick in _TICKS if low <= tick <= high])
+    shown = [tick for tick in _TICKS if low <= tick <= high]
+    if len(shown) > _MOST_TICKS:
+        shown = [tick for tick in _DECADES if low <= tick <= high]
+    axes.set_xticks(shown)
     axes.set_xticks([], minor=True)
     axes.xaxis.set_major_formatter("{x:g}")
 
