@@ -51,7 +51,8 @@ def without_frames(error: ErrorT) -> ErrorT:
     """Drop the tracebacks of an error and of those that led to it, and return it.
 
     The frames hold what was in use when it was raised: the memory of a request, the buffers of a
-    vendor's client. An error that is kept would keep those, too.
+    vendor's client. An error that is kept would keep those, too. For worker threads: on the event
+    loop, what led to an error may be one that the caller is handling, and that is the caller's.
     """
     errors: list[BaseException] = [error]
     for one in errors:  # grows meanwhile

@@ -306,3 +306,24 @@ async def test_after_trouble_an_answer_that_nothing_is_there_is_one(tmp_path: Pa
         assert (await backend.stat_many(["name"]))[0].status is GetStatus.MISS
         assert (await backend.delete_many(["name"]))[0].status is DeleteStatus.ABSENT
         assert (await backend.status()).is_healthy
+
+
+async def test_a_failure_leaves_the_callers_own_error_as_it_is(tmp_path: Path) -> None:
+    """One who asks while it handles an error, and raises that again, still shows where it was."""
+    backend = DiskBackend(tmp_path)
+    await backend.open()
+    (tmp_path / "objects").rmdir()
+    (tmp_path / "objects").touch()
+
+    def fail() -> None:
+        raise ValueError
+
+    with pytest.raises(ValueError) as raised:  # noqa: PT011, PT012 - where it was raised counts
+        try:
+            fail()
+        except ValueError:
+            with pytest.raises(TierError, match="ENOTDIR"):
+                _ = [stored async for stored in backend.list_names()]
+            raise
+    assert raised.traceback[-1].name == "fail"
+    await backend.aclose()

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import faulthandler
 import gc
 import inspect
@@ -15,9 +14,8 @@ import random
 import subprocess
 import sys
 import threading
-import traceback
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,6 +25,7 @@ import anyio
 import numpy as np
 from anyio.lowlevel import checkpoint
 
+from tests.forking import fork_and_run
 from tests.store.inside import inside
 from tieredkv import GetStatus, MemoryObject, TieredStore
 from tieredkv.backends import Backend, DiskBackend, ValkeyBackend
@@ -109,23 +108,8 @@ async def fork(root: str, url: str) -> None:
         async with in_use(store):
             for _ in range(3):
                 await in_full_swing(store)
-                _run_in_child(be_a_child)
+                fork_and_run(be_a_child)
         await use(store, 99, 50)
-
-
-def _run_in_child(call: Callable[[], Awaitable[None]]) -> None:
-    child = os.fork()
-    if child:
-        assert os.waitpid(child, 0)[1] == 0
-        return
-    failed = 1
-    try:
-        contextvars.Context().run(anyio.run, call)  # this one has the parent's loop
-        failed = 0
-    except BaseException:  # noqa: BLE001 - shown
-        traceback.print_exc()
-    finally:
-        os._exit(failed)
 
 
 async def leave(root: str, url: str) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import faulthandler
 import gc
 import os
 import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Final, TypeAlias
 import anyio
 from anyio.lowlevel import checkpoint
 
+from tests.forking import fork_and_run
 from tests.valkey_faults.calls import backend_at, get, opened, put, read
 from tieredkv.backends import ValkeyBackend
 from tieredkv.config import KiB
@@ -82,31 +81,15 @@ async def fork(url: str) -> None:
 
     async with opened(url) as backend:
         assert (await put(backend, "name", value)).status is PutStatus.STORED
-        _fork_and_run(partial(reopen_and_use, backend))
+        fork_and_run(partial(reopen_and_use, backend))
         await use(backend)
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
                 tasks.start_soon(use, backend)
             await checkpoint()
-            _fork_and_run(partial(reopen_and_use, backend_at(url)))
+            fork_and_run(partial(reopen_and_use, backend_at(url)))
         for _ in range(10):
             await use(backend)
-
-
-def _fork_and_run(call: Callable[[], Awaitable[None]]) -> None:
-    """Make a call in a forked child, in an event loop of its own, and wait for its end."""
-    child = os.fork()
-    if child:
-        assert os.waitpid(child, 0)[1] == 0
-        return
-    failed = 1
-    try:
-        contextvars.Context().run(anyio.run, call)  # this one has the parent's loop
-        failed = 0
-    except BaseException:  # noqa: BLE001 - shown
-        traceback.print_exc()
-    finally:
-        os._exit(failed)
 
 
 async def fork_idle(url: str) -> None:

@@ -339,7 +339,7 @@ class ThreadedBackend(Backend, Generic[ClientT]):
         try:
             return handle(client, request)
         except BaseException as error:  # noqa: BLE001 - mapped; a worker outlives any request
-            return operation.failed(self._mapped(operation.name, error))
+            return operation.failed(self._mapped(operation.name, without_frames(error)))
 
     def _sealed(
         self, client: ClientT, requests: Sequence[WriteRequest]
@@ -358,7 +358,7 @@ class ThreadedBackend(Backend, Generic[ClientT]):
         return values, [self._guard(SEAL, seal, client, place) for place in places]
 
     def _mapped(self, operation: str, error: BaseException) -> TierError:
-        error = without_frames(error)  # its frames hold the memory of the request
+        error = error.with_traceback(None)  # its frames hold the memory of the request
         return error if isinstance(error, TierError) else self._map_error(operation, error)
 
 
