@@ -57,6 +57,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "pool/allocator": ("tests/pool/test_allocator.py", "tests/pool/test_pool_machine.py"),
     "pool/arena": ("tests/pool",),
     "pool/lease": ("tests/pool/test_leases.py", "tests/pool"),
+    "backends/_client_pool": ("tests/workers",),
     "backends/_workers": ("tests/workers",),
     "tiers/fences": ("tests/store/test_fences.py", *_WRITES),
     "tiers/inflight": ("tests/store/test_inflight.py", *_READS, *_WRITES, *_LAST),

@@ -208,7 +208,7 @@ def test_an_interrupted_call_has_ended_when_it_raises(
 
 
 PROGRAM = """
-import signal, sys, threading, time
+import atexit, signal, sys, threading, time
 from tieredkv import BlockingTieredStore, WriteThrough
 from tieredkv.backends import DiskBackend
 
@@ -224,10 +224,17 @@ if sys.argv[2] == "interrupt":
     threading.Thread(target=interrupt).start()
     while True:
         store.get_bytes("key-1")
+if sys.argv[2] == "more":  # when no thread can be started any more
+    values = [(f"key-{n}", bytes([n]) * (1 << 20)) for n in range(4)]
+    store.delete_many([key for key, _ in values])
+    @atexit.register
+    def put_more():
+        store.put_many(values)
+        print(store.flush().failed)
 """
 
 
-@pytest.mark.parametrize("end", ["return", "interrupt"])
+@pytest.mark.parametrize("end", ["return", "interrupt", "more"])
 def test_a_program_that_forgets_to_close_ends_and_loses_nothing(tmp_path: Path, end: str) -> None:
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM, str(tmp_path), end],
@@ -236,11 +243,12 @@ def test_a_program_that_forgets_to_close_ends_and_loses_nothing(tmp_path: Path, 
         timeout=60,
         check=False,
     )
-    if end == "return":
-        assert (run.returncode, run.stderr) == (0, "")
-    else:
+    if end == "interrupt":
         assert run.stderr.endswith("KeyboardInterrupt\n")
         assert run.stderr.count("Traceback") == 1
+    else:
+        assert (run.returncode, run.stderr) == (0, "")
+        assert run.stdout == ("{}\n" if end == "more" else "")
     with BlockingTieredStore("64MiB", [StoppableDisk(tmp_path)]) as store:
         for n in range(4):
             assert store.get_bytes(f"key-{n}") == bytes([n]) * (1 << 20)

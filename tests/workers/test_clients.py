@@ -11,7 +11,8 @@ import pytest
 from anyio import to_thread
 
 from tests.workers.parts import Client, Clients, workers_of
-from tieredkv.backends._workers import ClientPool, Workers
+from tieredkv.backends._client_pool import ClientPool
+from tieredkv.backends._workers import Workers
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +52,7 @@ async def test_an_idle_client_is_handed_on_when_its_thread_does_not_come_back() 
 def test_a_forked_child_makes_its_own_clients_and_leaves_its_parents_alone() -> None:
     script = """if True:
         import os
-        from tieredkv.backends._workers import ClientPool
+        from tieredkv.backends._client_pool import ClientPool
 
         made = []
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import enum
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -37,10 +36,11 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import EventLoopToken, current_token
 
+from tieredkv.backends._client_pool import ClientPool, Holder
 from tieredkv.errors import StoreClosedError, without_frames
 from tieredkv.tasks import Detached, require_loop
 
-__all__ = ["ClientPool", "Priority", "Workers"]
+__all__ = ["Priority", "Workers"]
 
 ClientT = TypeVar("ClientT")
 ResultT = TypeVar("ResultT")
@@ -60,90 +60,6 @@ class Priority(enum.IntEnum):
     PREFETCH = 1
     """Somebody will ask for it soon."""
     WRITE = 2
-
-
-class _Holder(Generic[ClientT]):
-    """One client and the thread that used it last."""
-
-    __slots__ = ("client", "thread_id")
-
-    def __init__(self, client: ClientT, thread_id: int) -> None:
-        self.client = client
-        self.thread_id = thread_id
-
-
-class ClientPool(Generic[ClientT]):
-    """The clients of one backend: each busy in one thread or idle, all of them known.
-
-    Called from worker threads. The lock guards the lists only; vendor code runs outside of it.
-    """
-
-    def __init__(
-        self, connect: Callable[[], ClientT], disconnect: Callable[[ClientT], None]
-    ) -> None:
-        self._connect = connect
-        self._disconnect = disconnect
-        self._lock = threading.Lock()
-        self._idle: list[_Holder[ClientT]] = []
-        self._pid = os.getpid()
-        self._size = 0
-        self._retired = False
-
-    @property
-    def size(self) -> int:
-        """Clients that exist, busy ones included."""
-        return self._size
-
-    def take(self) -> _Holder[ClientT]:
-        """Return the client this thread used last, else any idle one, else a new one.
-
-        Raises:
-            Exception: Whatever `connect` raises.
-        """
-        thread_id = threading.get_ident()
-        with self._lock:
-            if self._pid != os.getpid():
-                self._pid, self._idle, self._size = os.getpid(), [], 0
-            for holder in reversed(self._idle):
-                if holder.thread_id == thread_id:
-                    self._idle.remove(holder)
-                    return holder
-            if self._idle:
-                holder = self._idle.pop()
-                holder.thread_id = thread_id
-                return holder
-            self._size += 1
-        try:
-            return _Holder(self._connect(), thread_id)
-        except BaseException:
-            with self._lock:
-                self._size -= 1
-            raise
-
-    def give_back(self, holder: _Holder[ClientT]) -> None:
-        """Make a client idle, or close it here, in the thread that used it, after `retire`."""
-        with self._lock:
-            if not self._retired:
-                self._idle.append(holder)
-                return
-        self._close(holder)
-
-    def retire(self) -> list[_Holder[ClientT]]:
-        """Have busy clients closed as they come back; return the idle ones for `close_all`."""
-        with self._lock:
-            self._retired = True
-            idle, self._idle = self._idle, []
-        return idle
-
-    def close_all(self, holders: list[_Holder[ClientT]]) -> None:
-        """Close clients that nobody uses."""
-        for holder in holders:
-            self._close(holder)
-
-    def _close(self, holder: _Holder[ClientT]) -> None:
-        with self._lock:
-            self._size -= 1
-        self._disconnect(holder.client)
 
 
 class _Batch(Generic[ClientT]):
@@ -334,10 +250,10 @@ class Workers(Generic[ClientT]):
         if self._close_error is not None:
             raise self._close_error
 
-    async def _close_idle(self, idle: list[_Holder[ClientT]]) -> None:
+    async def _close_idle(self, idle: list[Holder[ClientT]]) -> None:
         queues = self._queues
         try:
-            await to_thread.run_sync(self._clients.close_all, idle, limiter=self._limiter)
+            await self._in_thread(partial(self._clients.close_all, idle))
         except Exception as error:  # noqa: BLE001 - handed to those who close
             self._close_error = without_frames(error)
         finally:
@@ -351,8 +267,8 @@ class Workers(Generic[ClientT]):
                 left = False
                 try:
                     if batch.jobs:
-                        left = await to_thread.run_sync(
-                            batch.work, self._clients, self._should_leave, limiter=self._limiter
+                        left = await self._in_thread(
+                            partial(batch.work, self._clients, self._should_leave)
                         )
                 except BaseException:  # only the end of the event loop gets here
                     batch.error = StoreClosedError(f"{self._owner}: the event loop has ended")
@@ -368,6 +284,26 @@ class Workers(Generic[ClientT]):
                 batch = self._next()
         finally:
             self._end_hop(queues)
+
+    async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
+        """Work in a worker thread; where none can be started, at once.
+
+        From CPython 3.12 on nobody can start one while the interpreter ends. What is written then
+        is worth more than an event loop that goes on.
+        """
+        began = False
+
+        def begin() -> ResultT:
+            nonlocal began
+            began = True
+            return work()
+
+        try:
+            return await to_thread.run_sync(begin, limiter=self._limiter)
+        except RuntimeError:
+            if began:
+                raise
+        return work()
 
     def _end_hop(self, queues: tuple[deque[_Batch[ClientT]], ...]) -> None:
         if self._queues is queues:  # else opened on another loop since
