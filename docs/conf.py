@@ -36,6 +36,7 @@ nitpick_ignore = [("py:class", name) for name in dir(builtins)]
 nitpick_ignore += [("py:exc", name) for name in dir(builtins)]
 nitpick_ignore += [  # parts of a signature that nobody uses by name
     ("py:attr", "tieredkv.keys._All.ALL"),
+    ("py:class", "PrefetchPolicy"),
     ("py:class", "tieredkv.backends.disk.volume.Volume"),
     ("py:class", "tieredkv.backends.valkey.transfers.Transfers"),
     ("py:class", "tieredkv.clients.glide.settings.ClientSettings"),

@@ -9,7 +9,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
-from tieredkv import backends, loading, tiers
+from tieredkv import backends, loading, results, tiers
 from tieredkv.config import (
     L1_NAME,
     Integrity,
@@ -37,24 +37,22 @@ from tieredkv.frames import expires_in
 from tieredkv.keys import ALL, Key, Tenant, wire_name_of
 from tieredkv.observe import Listener, Listeners, Subscription
 from tieredkv.pool.lease import GetResults, MemoryObject
-from tieredkv.results import (
-    DeleteResult,
-    FlushReport,
-    GetStatus,
-    PrefetchResult,
-    PutResult,
-    StatResult,
-    ValueInfo,
-    merge_deletes,
-)
-from tieredkv.tiers.held import Lookup
+from tieredkv.results import GetStatus, merge_deletes
 from tieredkv.tiers.pacing import BUDGET_BYTES, HIT_BYTES
-from tieredkv.tiers.puts import NewValue, PutOutcomes
 
 if TYPE_CHECKING:
     from tieredkv.backends import Backend
     from tieredkv.observe import StoreStats
-    from tieredkv.tiers import Assembly
+    from tieredkv.results import (
+        DeleteResult,
+        FlushReport,
+        PrefetchResult,
+        PutResult,
+        StatResult,
+        ValueInfo,
+    )
+    from tieredkv.tiers import Assembly, Lookup, NewValue
+    from tieredkv.tiers.puts import PutOutcomes
     from tieredkv.tiers.tier import Tier
 
 __all__ = ["Slot", "TieredStore"]
@@ -224,7 +222,7 @@ class TieredStore:
         """
         seconds(timeout_s, field="timeout_s")
         if self._open is None:
-            return FlushReport({})
+            return results.FlushReport({})
         parts = self._parts()
         self._open = None
         return await parts.aclose(timeout_s)
@@ -352,10 +350,10 @@ class TieredStore:
 
     async def exists_many(self, keys: Iterable[Key]) -> list[bool]:
         """Return whether some tier holds a value, for each key. Raises as `get` does."""
-        results = await self.stat_many(keys)
-        for result in results:
+        answers = await self.stat_many(keys)
+        for result in answers:
             self._require_known(result.status, result.tier, result.error)
-        return [result.status is GetStatus.HIT for result in results]
+        return [result.status is GetStatus.HIT for result in answers]
 
     async def match_prefix(self, keys: Iterable[Key]) -> int:
         """Return how many of the leading keys some tier holds. Raises as `get` does."""
@@ -387,14 +385,14 @@ class TieredStore:
         pin = parts.pins.take(owner, seconds(ttl_s, field="ttl_s"), names)
         try:
             with parts.telemetry.span("lookup", len(keys)):
-                results = await parts.lookups.stat_many(keys, names)
+                answers = await parts.lookups.stat_many(keys, names)
             found = [
-                result if name in pin.names else StatResult(result.key, GetStatus.MISS)
-                for name, result in zip(names, results, strict=True)
+                result if name in pin.names else results.StatResult(result.key, GetStatus.MISS)
+                for name, result in zip(names, answers, strict=True)
             ]
             hits = {n for n, r in zip(names, found, strict=True) if r.status is GetStatus.HIT}
             parts.pins.release(pin, pin.names - hits)
-            yield Lookup(found, names, lambda: self._parts().reads)
+            yield tiers.Lookup(found, names, lambda: self._parts().reads)
         finally:
             parts.pins.release(pin)
 
@@ -525,7 +523,7 @@ class TieredStore:
         with parts.telemetry.span("delete_many", len(names)):
             outcomes = await parts.delete_many(list(dict.fromkeys(name for _, name in names)))
         return [
-            DeleteResult(
+            results.DeleteResult(
                 key,
                 merge_deletes(outcome.status for outcome in outcomes[name].values()),
                 outcomes[name],
@@ -721,10 +719,10 @@ class TieredStore:
     ) -> NewValue:
         name, source = wire_name_of(key), tiers.flat_value(value)
         self._require_room(parts, key, source.nbytes)
-        return NewValue(name, source, ttl_s, expires_ms)
+        return tiers.NewValue(name, source, ttl_s, expires_ms)
 
     def _put_result(self, key: Key, outcomes: PutOutcomes) -> PutResult:
-        result = PutResult(key, outcomes.ok, outcomes.tiers)
+        result = results.PutResult(key, outcomes.ok, outcomes.tiers)
         if self._raise_on_failure:
             result.raise_for_status()
         return result

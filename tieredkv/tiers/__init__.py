@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from tieredkv.tiers.assembly import Assembly
     from tieredkv.tiers.buffers import flat_target, flat_value
     from tieredkv.tiers.framing import Framing
+    from tieredkv.tiers.held import Lookup
+    from tieredkv.tiers.puts import NewValue
 
-__all__ = ["Assembly", "Framing", "flat_target", "flat_value"]
+__all__ = ["Assembly", "Framing", "Lookup", "NewValue", "flat_target", "flat_value"]
 
-_MODULES = {"Assembly": "assembly", "Framing": "framing"}
+_MODULES = {"Assembly": "assembly", "Framing": "framing", "Lookup": "held", "NewValue": "puts"}
 
 
 def __getattr__(name: str) -> Any:
