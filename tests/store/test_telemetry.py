@@ -237,3 +237,27 @@ anyio.run(main)
 
 def test_a_host_that_has_set_no_provider_gets_nothing() -> None:
     subprocess.run([sys.executable, "-c", HOST], check=True, timeout=60)
+
+
+BEGUN = """
+import sys, threading
+from tieredkv.observe.telemetry import Telemetry
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "opentelemetry.trace.span":
+            begun.set()
+            going_on.wait(0.3)
+
+begun, going_on = threading.Event(), threading.Event()
+sys.meta_path.insert(0, Slow())
+importing = threading.Thread(target=__import__, args=("opentelemetry.trace",))
+importing.start()
+assert begun.wait(30)
+assert Telemetry()._tracer is None
+importing.join()
+"""
+
+
+def test_a_host_may_be_about_to_import_it_in_another_thread() -> None:
+    subprocess.run([sys.executable, "-c", BEGUN], check=True, timeout=60)

@@ -107,6 +107,13 @@ def test_a_truncated_reply_ends_in_good_order_while_the_other_way_is_open(proxy:
         client.sendall(b"still open")
 
 
+def test_a_server_that_has_hung_up_is_heard_to_the_end(proxy: TCPProxy) -> None:
+    proxy.inject(
+        StreamFault("to_server", "truncate", after_bytes=3), StreamFault("to_client", "delay")
+    )
+    assert echoed(proxy) == SENT[:3]
+
+
 @pytest.mark.parametrize("direction", ["to_server", "to_client"])
 def test_one_byte_is_changed(proxy: TCPProxy, direction: Direction) -> None:
     proxy.inject(

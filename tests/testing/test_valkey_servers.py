@@ -73,7 +73,7 @@ def test_a_stopped_server_leaves_no_process_directory_or_thread() -> None:
         assert server.unix_path.is_socket()
     assert not Path(f"/proc/{pid}").exists()
     assert not directory.exists()
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # others may end at any time
     server.stop()
 
 

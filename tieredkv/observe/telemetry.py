@@ -8,6 +8,7 @@ Keys are only counted: neither spans nor metrics say which they are.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -129,9 +130,10 @@ class Telemetry:
 
 def _provider(signal: str) -> Any:
     """Return the provider that the host has set for traces or metrics, or None."""
-    api = sys.modules.get(f"opentelemetry.{signal}")
-    if api is None:
+    name = f"opentelemetry.{signal}"
+    if name not in sys.modules:
         return None
+    api = importlib.import_module(name)  # waits for a thread that has only begun to import it
     get = api.get_tracer_provider if signal == "trace" else api.get_meter_provider
     provider = get()
     # Those of the API itself stand in for one that is not there.

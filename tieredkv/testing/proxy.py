@@ -81,6 +81,13 @@ class _Flow:
     sink: socket.socket
     passed: int = 0
 
+    def end(self) -> None:
+        """Tell the receiver that no more comes."""
+        try:
+            self.sink.shutdown(socket.SHUT_WR)
+        except OSError:  # it has hung up; what it had sent before is still under way
+            return
+
 
 @attrs.define(eq=False)
 class _Link:
@@ -237,7 +244,7 @@ class TCPProxy:
         try:
             while piece := flow.source.recv(_PIECE_BYTES):
                 self._pass_on(link, flow, piece)
-            flow.sink.shutdown(socket.SHUT_WR)
+            flow.end()
         except OSError:  # one end has hung up, and so the other one finds
             link.cut()
         with self._changed:
@@ -263,7 +270,7 @@ class TCPProxy:
                 link.cut()
                 return
             if fault.kind == "truncate":
-                flow.sink.shutdown(socket.SHUT_WR)
+                flow.end()
                 while flow.source.recv(_PIECE_BYTES):
                     pass
                 return
