@@ -102,7 +102,7 @@ class _Line:
     @property
     def wrapped(self) -> str:
         """The text as it is shown beside the axis."""
-        return textwrap.fill(self.text, _LABEL_CHARACTERS)
+        return textwrap.fill(self.text.removesuffix(" (speed)"), _LABEL_CHARACTERS)
 
     @property
     def height(self) -> int:
