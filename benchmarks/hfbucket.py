@@ -215,12 +215,16 @@ async def reads(options: Options, case: _Case) -> Report:
         result.ratio("tieredkv", "huggingface_hub", at_least=case.at_least, speed=True),
         result.ratio("hf_xet alone", "huggingface_hub", speed=True),
         *_requests(counts, at_most=1),
-        *(Figure(f"processors busy, {row.name}", row.cpu_s / row.median_s, "") for row in rows),
+        *_processors(rows),
     ]
     if case.nbytes == 10 * MiB:
         figures += _lags(rows)
     title = f"Hugging Face Bucket: load of {case.title}"
     return Report(title, rows, figures, "loads, beside those of huggingface_hub", case.title)
+
+
+def _processors(rows: Sequence[Row]) -> Iterator[Figure]:
+    return (Figure(f"processors busy, {row.name}", row.cpu_s / row.median_s, "") for row in rows)
 
 
 def _lags(rows: Sequence[Row]) -> Iterator[Figure]:
@@ -248,13 +252,15 @@ async def writes(options: Options, case: _Case) -> Report:
         if case.latency:
             _slow_down(batch.server)
         result = await paired(subjects, rounds=options.rounds_or(7), lag=True)
+    rows = result.rows()
     figures = [
         result.ratio("tieredkv", "huggingface_hub", at_least=case.at_least, speed=True),
         *_requests(counts, at_most=1),
+        *_processors(rows),
     ]
     title = f"Hugging Face Bucket: upload of {case.title}"
     panel = "uploads, beside those of huggingface_hub"
-    return Report(title, result.rows(), figures, panel, case.title)
+    return Report(title, rows, figures, panel, case.title)
 
 
 async def memory(options: Options) -> Report:
