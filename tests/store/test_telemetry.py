@@ -248,10 +248,18 @@ class Slow:
         if name == "opentelemetry.trace.span":
             begun.set()
             going_on.wait(0.3)
+            if "broken" in sys.argv:
+                raise ImportError(name)
+
+def imported():
+    try:
+        import opentelemetry.trace
+    except ImportError:
+        assert "broken" in sys.argv
 
 begun, going_on = threading.Event(), threading.Event()
 sys.meta_path.insert(0, Slow())
-importing = threading.Thread(target=__import__, args=("opentelemetry.trace",))
+importing = threading.Thread(target=imported)
 importing.start()
 assert begun.wait(30)
 assert Telemetry()._tracer is None
@@ -259,5 +267,6 @@ importing.join()
 """
 
 
-def test_a_host_may_be_about_to_import_it_in_another_thread() -> None:
-    subprocess.run([sys.executable, "-c", BEGUN], check=True, timeout=60)
+@pytest.mark.parametrize("package", ["whole", "broken"])
+def test_a_host_may_be_about_to_import_it_in_another_thread(package: str) -> None:
+    subprocess.run([sys.executable, "-c", BEGUN, package], check=True, timeout=60)

@@ -1,7 +1,7 @@
 """OpenTelemetry: spans and metrics of one store, for hosts that have set providers.
 
-OpenTelemetry is never imported here: a host that has set a provider has imported it. Without one
-there are no spans and no instruments, and a call costs an `if`.
+OpenTelemetry is not imported unless the host does: one that has set a provider has imported it.
+Without one there are no spans and no instruments, and a call costs an `if`.
 
 Keys are only counted: neither spans nor metrics say which they are.
 """
@@ -133,7 +133,10 @@ def _provider(signal: str) -> Any:
     name = f"opentelemetry.{signal}"
     if name not in sys.modules:
         return None
-    api = importlib.import_module(name)  # waits for a thread that has only begun to import it
+    try:
+        api = importlib.import_module(name)  # waits for a thread that has only begun to import it
+    except ImportError:  # that thread is told
+        return None
     get = api.get_tracer_provider if signal == "trace" else api.get_meter_provider
     provider = get()
     # Those of the API itself stand in for one that is not there.
