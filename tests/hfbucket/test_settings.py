@@ -41,6 +41,17 @@ def test_another_handle_is_refused(text: Any) -> None:
         Handle.parse(text)
 
 
+def test_the_namespace_of_whoever_asks_is_refused() -> None:
+    """The Hub creates a bucket there, and finds none under that name afterwards."""
+    with pytest.raises(ConfigError) as raised:
+        HFBucketBackend("hf://buckets/me/kv", create_bucket=True)
+    assert str(raised.value) == (
+        "handle='hf://buckets/me/kv' has the namespace 'me', which the Hub knows only where buckets"
+        " are created and listed: give the name of your account or organisation"
+    )
+    assert Handle.parse("hf://buckets/my-org/me/me") == Handle("my-org/me", "me")
+
+
 def test_paths_are_those_of_lmcache() -> None:
     key = ObjectKey("org/llama", 0xFF, b"\x00\x01\x02\x03", 0, "user-42")
     assert Handle("a/b", "prod").path_of(key.wire_name) == (

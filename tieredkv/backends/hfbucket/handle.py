@@ -16,6 +16,7 @@ __all__ = ["Handle", "checked_endpoint", "find_token"]
 _SCHEME: Final = "hf://buckets/"
 _FORM: Final = "hf://buckets/NAMESPACE/BUCKET[/PREFIX]"
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
+_WHOEVER_ASKS: Final = "me"
 _DOTS: Final = {".": "%2E", "..": "%2E%2E"}  # as paths they would be places
 
 
@@ -37,7 +38,8 @@ class Handle:
 
         Raises:
             ConfigError: It has another form, or a segment with other characters than letters,
-                digits, ``.``, ``_`` and ``-``, or one that begins with ``.``.
+                digits, ``.``, ``_`` and ``-``, or one that begins with ``.``; or the namespace is
+                ``me``.
         """
         if not isinstance(text, str) or not text.strip():
             raise ConfigError(f"handle={text!r} must be a text like '{_FORM}'")
@@ -53,6 +55,12 @@ class Handle:
                     f"handle={text!r} has a segment {segment!r}: use letters, digits, '.', '_' and"
                     " '-', and no '.' at its beginning"
                 )
+        if segments[0] == _WHOEVER_ASKS:
+            raise ConfigError(
+                f"handle={text!r} has the namespace {_WHOEVER_ASKS!r}, which the Hub knows only"
+                " where buckets are created and listed: give the name of your account or"
+                " organisation"
+            )
         return cls("/".join(segments[:2]), "/".join(segments[2:]))
 
     def path_of(self, name: str) -> str:
