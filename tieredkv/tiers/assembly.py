@@ -384,14 +384,8 @@ class Assembly:
             outcome="corrupt",
         )
         writer = self._writes.of(tier.name)
-        if writer is None:  # it has just been removed
-            return
-
-        async def drop(names: Sequence[str]) -> None:
-            if not writer.is_busy(name):  # else the copy is being replaced
-                await writer.delete_many(names)
-
-        self._detached.spawn(drop, (name,))
+        if writer is not None:  # else it has just been removed
+            writer.drop(name)
 
 
 async def _close_in_turn(tiers: Iterable[Tier]) -> None:

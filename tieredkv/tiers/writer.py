@@ -79,10 +79,6 @@ class TierWriter:
         """How many names that are."""
         return len(self._last)
 
-    def is_busy(self, name: str) -> bool:
-        """Say whether a write or delete of a name has no outcome yet."""
-        return name in self._last
-
     def has_waiting(self, name: str) -> bool:
         """Say whether a put of a name waits for its turn."""
         return name in self._waiting
@@ -126,14 +122,12 @@ class TierWriter:
             self._finish(turn.put, turn.unknown or WriteOutcome(PutStatus.SKIPPED, "closed"))
             self._end_turn(name, turn.end)
 
-    async def delete_many(
-        self, names: Sequence[str], generation: int | None = None
-    ) -> list[DeleteOutcome]:
+    async def delete_many(self, names: Sequence[str], generation: int) -> list[DeleteOutcome]:
         """Delete after what runs for these keys, and instead of what waits; not to be cancelled.
 
         Args:
             names: Distinct wire names.
-            generation: That of the delete; None if what a reader may get stays as it is.
+            generation: That of the delete.
         """
         turns = [(name, *self._take_turn(name, DELETED)) for name in names]
         try:
@@ -141,13 +135,29 @@ class TierWriter:
                 if before is not None:
                     await before.wait()
             outcomes = await self.tier.delete_many(names)
-            if generation is not None:
-                for name, outcome in zip(names, outcomes, strict=True):
-                    self._fence_delete(name, generation, outcome)
+            for name, outcome in zip(names, outcomes, strict=True):
+                self._fence_delete(name, generation, outcome)
             return outcomes
         finally:
             for name, _, end in turns:
                 self._end_turn(name, end)
+
+    def drop(self, name: str) -> None:
+        """Begin to delete a copy that failed its check, unless it is about to be replaced.
+
+        It is pending at once: who waits for the writes waits for it. What a reader may get stays
+        as it is.
+        """
+        if name not in self._last:
+            _, end = self._take_turn(name, DELETED)
+            self._writes.detached.spawn(self._drop, (name, end))
+
+    async def _drop(self, turn: tuple[str, anyio.Event]) -> None:
+        name, end = turn
+        try:
+            await self.tier.delete_many([name])
+        finally:
+            self._end_turn(name, end)
 
     async def _write_later(self, turn: Turn) -> None:
         if turn.before is not None:
