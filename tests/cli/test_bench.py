@@ -50,6 +50,7 @@ def test_each_tier_is_compared_with_a_bare_loop_and_left_as_it_was(
     report = json.loads(done.stdout)
     assert done.stderr == ""
     assert (report["value_bytes"], report["count"], report["rounds"]) == (65536, 3, 2)
+    assert report["failed"] == {}
     rows = [(row["tier"], row["operation"]) for row in report["rows"]]
     assert rows == [(tier, way) for tier in ("l1", "disk", "valkey") for way in ("write", "read")]
     for row in report["rows"]:
@@ -67,14 +68,23 @@ def test_people_get_a_table(command: list[str], environment: dict[str, str]) -> 
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_a_tier_that_is_down_is_one_line_and_exit_status_1(
-    command: list[str], environment: dict[str, str], server: ValkeyServer
+def test_a_tier_that_is_down_is_named_and_the_others_are_measured(
+    command: list[str], config: Path, environment: dict[str, str], server: ValkeyServer
 ) -> None:
+    tiers = json.loads(config.read_text())
+    tiers["l2"].reverse()
+    config.write_text(json.dumps(tiers))
     server.kill()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    done = subprocess.run(
+        [*command, "--json"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
     assert done.stderr.startswith("tieredkv: valkey: open: there is no connection")
     assert done.stderr.count("\n") == 1
+    report = json.loads(done.stdout)
+    assert [row["tier"] for row in report["rows"]] == ["l1", "l1", "disk", "disk"]
+    assert list(report["failed"]) == ["valkey"]
+    assert f"tieredkv: {report['failed']['valkey']}\n" == done.stderr
 
 
 def test_values_without_bytes_are_refused(tieredkv: Run, config: Path) -> None:

@@ -23,10 +23,10 @@ from rich.table import Table
 from tieredkv.backends import Backend, DiskBackend, ReadRequest, ValkeyBackend, WriteRequest
 from tieredkv.cli.options import as_json, config_file, print_json, tier_names
 from tieredkv.cli.sizes import SIZE, size_text
-from tieredkv.cli.tiers import chosen, configuration, open_tier
+from tieredkv.cli.tiers import chosen, complain, configuration, open_tier
 from tieredkv.clients.glide import ClientError, OwnedClient
 from tieredkv.config import MiB
-from tieredkv.errors import TierError
+from tieredkv.errors import TieredKVError, TierError
 from tieredkv.frames import TRAILER_BYTES, FrameCheck, SizeCheck, seal
 from tieredkv.results import GetStatus, PutStatus
 from tieredkv.store import TieredStore
@@ -57,7 +57,9 @@ class Row:
     ratio: float | None
 
 
-@click.command(epilog="Exit status: 0 done, 1 a tier failed, 2 usage mistake, 130 Ctrl-C.")
+@click.command(
+    epilog="Exit status: 0 all were measured, 1 a tier failed, 2 usage mistake, 130 Ctrl-C."
+)
 @config_file
 @tier_names
 @click.option(
@@ -79,10 +81,11 @@ def bench(
     count: int,
     rounds: int,
     as_json: bool,
-) -> None:
+) -> int:
     """Measure L1 and each tier beside a bare loop over the same client, in one thread.
 
-    Values have random names and are deleted at the end.
+    Values have random names and are deleted at the end. A tier that fails is told of, and the
+    others are measured nevertheless.
     """
     found = configuration(file)
     backends = chosen(found, tiers)
@@ -90,18 +93,25 @@ def bench(
         raise click.UsageError("--value-size 0: give it at least 1 byte")
     payloads = [secrets.token_bytes(nbytes) for _ in range(count)]
 
+    failed: dict[str, str] = {}
+
     async def run() -> list[Row]:
         rows = await _l1(payloads, rounds)
         for backend in backends:
-            rows += await _tier(backend, payloads, rounds, is_framed=found.is_framed)
+            try:
+                rows += await _tier(backend, payloads, rounds, is_framed=found.is_framed)
+            except TieredKVError as error:
+                complain(error)
+                failed[backend.name] = str(error)
         return rows
 
     rows = anyio.run(run)
     if as_json:
-        plain = [attrs.asdict(row) for row in rows]
-        print_json({"value_bytes": nbytes, "count": count, "rounds": rounds, "rows": plain})
+        batch = {"value_bytes": nbytes, "count": count, "rounds": rounds}
+        print_json({**batch, "rows": [attrs.asdict(row) for row in rows], "failed": failed})
     else:
         Console(highlight=False).print(_table(rows, nbytes, count))
+    return int(bool(failed))
 
 
 async def _l1(payloads: Sequence[bytes], rounds: int) -> list[Row]:
