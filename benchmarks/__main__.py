@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--page",
         action="store_true",
-        help="take the results into docs/benchmarks/results.json and draw docs/benchmarks.md",
+        help="take the results into docs/benchmarks/ and draw docs/benchmarks.md",
     )
     parser.add_argument(
         "--trace",

@@ -1,8 +1,8 @@
 """``python -m benchmarks.page [FILE ...]``: draw the page of the documentation again.
 
-The page shows the results that lie beside it, and explains the targets that are missed with the
-texts of ``benchmarks/reasons.toml``. Before that, results of the FILEs, as ``--json`` of the
-benchmarks writes them, replace those of the same benchmarks.
+The page shows the results that lie beside it, a file for each benchmark, and explains the targets
+that are missed with the texts of ``benchmarks/reasons.toml``. Before that, results of the FILEs, as
+``--json`` of the benchmarks writes them, replace those of the same benchmarks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Page", "Reason", "Selector", "markdown", "read_reasons", "unexplaine
 REASONS: Final = Path(__file__).with_name("reasons.toml")
 DOCS: Final = Path(__file__).parents[1] / "docs"
 _INTRODUCTION: Final = (
-    "<!-- Drawn from benchmarks/results.json by `python -m benchmarks --page`: do not edit. -->\n\n"
+    "<!-- Drawn from benchmarks/*.json by `python -m benchmarks --page`: do not edit. -->\n\n"
     "# Benchmarks\n\n"
     "Most figures are ratios of two subjects that take turns in one process, or in processes that "
     "take turns, so that whatever else the machine does slows both down: the median over the "
@@ -34,7 +34,7 @@ _INTRODUCTION: Final = (
     "machines; a duration does not.\n\n"
     "`nox -s bench` measures all of it and draws this page, `nox -s bench -- NAME` prints what one "
     "of the benchmarks finds. Durations, processor time and memory of every subject are in the "
-    "tables at the end, and all of it is in [results.json](benchmarks/results.json)."
+    "tables at the end, and all of it lies beside the pictures, as JSON."
 )
 _LEGEND: Final = (
     "In the pictures a dot is a figure, the line through it reaches from quartile to quartile, and "
@@ -132,31 +132,29 @@ class Page:
         return self.docs / "benchmarks.md"
 
     @property
-    def results_file(self) -> Path:
-        """What it is drawn from."""
-        return self.docs / "benchmarks/results.json"
-
-    def picture(self, name: str) -> Path:
-        """Return where the picture of a benchmark is."""
-        return self.docs / f"benchmarks/{name}.svg"
+    def directory(self) -> Path:
+        """Where the results and the pictures are."""
+        return self.docs / "benchmarks"
 
     def results(self) -> dict[str, Benchmark]:
-        """Return the results; nothing if there are none yet."""
-        return loads(self.results_file.read_text()) if self.results_file.exists() else {}
+        """Return the results by name; nothing if there are none yet."""
+        files = sorted(self.directory.glob("*.json"))
+        return {name: of for file in files for name, of in loads(file.read_text()).items()}
 
     def update(self, newer: Results) -> None:
         """Replace the results of some benchmarks; the page stays as it is."""
-        self.results_file.parent.mkdir(exist_ok=True)
-        self.results_file.write_text(dumps({**self.results(), **newer}))
+        self.directory.mkdir(exist_ok=True)
+        for name, benchmark in newer.items():
+            (self.directory / f"{name}.json").write_text(dumps({name: benchmark}))
 
     def draw(self, reasons: Sequence[Reason]) -> None:
         """Write the page, and draw the pictures that do not show its results yet."""
         results = self.results()
-        stale = set(self.results_file.parent.glob("*.svg"))
+        stale = set(self.directory.glob("*.svg"))
         for name, benchmark in results.items():
-            file = self.picture(name)
+            file = self.directory / f"{name}.svg"
             if plot := plot_of(benchmark.reports):
-                if file not in stale or shown_in(file) != plot.description():
+                if file not in stale or shown_in(file) != plot.digest():
                     draw(plot, file)
                 stale.discard(file)
         for file in stale:

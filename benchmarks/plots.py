@@ -1,14 +1,15 @@
 """Pictures of the figures: one of each benchmark, in panels.
 
-What a picture shows is computed without drawing, and written into the file with it, so that one can
-tell without matplotlib whether the file shows what the results say. The colours are in the middle
-between black and white: the background is the page's, light or dark.
+What a picture shows is computed without drawing, and its digest is written into the file, so that
+one can tell without matplotlib whether the file shows what the results say. The colours are in the
+middle between black and white: the background is the page's, light or dark.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import re
+import math
 import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from xml.etree import ElementTree as ET
 import attrs
 
 from benchmarks.report import Figure, Report
+from benchmarks.svg import slim
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,6 +36,7 @@ _LABEL_CHARACTERS: Final = 40
 _DECADES: Final = [10.0**power for power in range(-3, 5)]
 _TICKS: Final = [digit * decade for decade in _DECADES for digit in (1, 2, 5)]
 _MOST_TICKS: Final = 9
+_GAP: Final = (math.nan, math.nan)
 _LOGARITHMIC: Final = 8.0
 """From this ratio of the largest value to the smallest on."""
 _SETTINGS: Final[dict[str, object]] = {
@@ -48,6 +51,7 @@ _SETTINGS: Final[dict[str, object]] = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), _GREY),
     **dict.fromkeys(("xtick.color", "ytick.color"), _GREY),
 }
+_TEXTS: Final = f"font-family: 'DejaVu Sans', sans-serif; fill: {_GREY}"
 _DESCRIPTION: Final = ".//{http://purl.org/dc/elements/1.1/}description"
 
 
@@ -87,9 +91,9 @@ class Plot:
 
     panels: tuple[Panel, ...]
 
-    def description(self) -> str:
-        """Return what it shows, as JSON."""
-        return json.dumps(attrs.asdict(self), separators=(",", ":"))
+    def digest(self) -> str:
+        """Return a digest of what it shows."""
+        return hashlib.sha256(json.dumps(attrs.asdict(self)).encode()).hexdigest()
 
 
 @attrs.frozen
@@ -134,14 +138,14 @@ def draw(plot: Plot, file: Path) -> None:
         all_axes = figure.subplots(len(heights), squeeze=False, height_ratios=heights)
         for axes, panel in zip(all_axes.flat, plot.panels, strict=True):
             _draw(axes, panel)
-        told = {"Date": None, "Creator": None, "Description": plot.description()}
+        told = {"Date": None, "Creator": None, "Description": plot.digest()}
         figure.savefig(file, format="svg", transparent=True, metadata=told)
-    text = file.read_text(encoding="utf-8")
-    file.write_text(re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE), encoding="utf-8")
+    svg = file.read_text(encoding="utf-8")
+    file.write_text(slim(svg, texts=_TEXTS), encoding="utf-8")
 
 
 def shown_in(file: Path) -> str | None:
-    """Return the description of the picture in a file of `draw`."""
+    """Return the digest of what a file of `draw` shows."""
     return ET.parse(file).findtext(_DESCRIPTION)
 
 
@@ -238,8 +242,10 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 def _mark(axes: Axes, places: Sequence[tuple[float, Point]], colour: str, name: str) -> None:
     """Draw the points of one series, each at its height."""
-    spreads = [(y, *point.spread) for y, point in places if point.spread]
-    axes.hlines(*_columns(spreads, 3), color=colour, linewidth=1.2, alpha=0.6)
+    spreads = [(*point.spread, y) for y, point in places if point.spread]
+    ends = [end for low, high, y in spreads for end in ((low, y), (high, y), _GAP)]
+    line = {"color": colour, "linewidth": 1.2, "alpha": 0.6, "solid_capstyle": "butt"}
+    axes.plot(*_columns(ends), zorder=1, **line)  # all of them are one path of the file
     full = [(point.value, y) for y, point in places if point.is_met is not False]
     hollow = [(point.value, y) for y, point in places if point.is_met is False]
     axes.plot(*_columns(full), "o", color=colour, markersize=4, label=name)
@@ -250,8 +256,8 @@ def _mark(axes: Axes, places: Sequence[tuple[float, Point]], colour: str, name: 
         axes.annotate(text, (right, y), (5, 0), textcoords="offset points", va="center", fontsize=6)
 
 
-def _columns(rows: Sequence[tuple[float, ...]], count: int = 2) -> list[list[float]]:
-    return [[row[at] for row in rows] for at in range(count)]
+def _columns(rows: Sequence[tuple[float, float]]) -> list[list[float]]:
+    return [[row[at] for row in rows] for at in range(2)]
 
 
 def _use_logarithms(axes: Axes) -> None:

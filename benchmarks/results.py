@@ -1,4 +1,4 @@
-"""Results of benchmarks, and the file that keeps them: the page is drawn from nothing else."""
+"""Results of benchmarks, and the files that keep them: the page is drawn from nothing else."""
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import attrs
 import pytest
@@ -15,6 +17,7 @@ from benchmarks.results import Benchmark, Run, dumps, loads
 PAGE = Page()
 RESULTS = PAGE.results()
 REASONS = read_reasons()
+MOST_BYTES = 100_000
 REDRAW = "to draw it again: python -m benchmarks.page"
 
 
@@ -25,11 +28,22 @@ class TestCommitted:
 
     def test_the_pictures_show_the_results(self) -> None:
         plots = {name: plot_of(benchmark.reports) for name, benchmark in RESULTS.items()}
-        expected = {name: plot.description() for name, plot in plots.items() if plot}
-        files = {file.stem: file for file in PAGE.results_file.parent.glob("*.svg")}
+        expected = {name: plot.digest() for name, plot in plots.items() if plot}
+        files = {file.stem: file for file in PAGE.directory.glob("*.svg")}
         assert files.keys() == expected.keys(), REDRAW
         differing = [name for name, file in files.items() if shown_in(file) != expected[name]]
         assert not differing, REDRAW
+
+    def test_the_pictures_tell_every_value(self) -> None:
+        for name, benchmark in RESULTS.items():
+            if plot := plot_of(benchmark.reports):
+                texts = Counter(ET.parse(PAGE.directory / f"{name}.svg").getroot().itertext())
+                values = Counter(f"{of.value:.3g}" for panel in plot.panels for of in panel.points)
+                assert values <= texts, f"{name}: {REDRAW}"
+
+    def test_no_file_is_large(self) -> None:
+        sizes = {file.name: file.stat().st_size for file in PAGE.directory.iterdir()}
+        assert {name: size for name, size in sizes.items() if size > MOST_BYTES} == {}
 
     def test_every_target_that_is_missed_has_a_reason(self) -> None:
         left = unexplained(RESULTS, REASONS)
