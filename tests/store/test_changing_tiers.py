@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from tests.store.stoppable import StoppableDisk
-from tieredkv import PutStatus, TieredStore
+from tieredkv import GetStatus, PutStatus, TieredStore, WriteThrough
 from tieredkv.backends import DiskBackend
 from tieredkv.config import MiB
 from tieredkv.errors import ConfigError, StoreClosedError
@@ -132,6 +132,31 @@ async def test_it_is_not_read_while_it_drains(disk: StoppableDisk, store: Tiered
                 await store.remove_backend("disk", timeout_s=0.01)
             assert await store.get_bytes("a") is None
     await store.remove_backend("disk")
+
+
+async def test_reads_that_wait_for_it_as_it_is_removed_go_on_to_the_next(tmp_path: Path) -> None:
+    disk = StoppableDisk(tmp_path / "disk", num_workers=1)
+    below = DiskBackend(tmp_path / "below", name="below")
+    found: list[tuple[str | None, GetStatus]] = []
+    policy = WriteThrough(require="all")
+    async with TieredStore(4 * MiB, [disk, below], write_policy=policy) as store:
+        await store.put_many([("a", b"value"), ("b", b"value")])
+        await disk.entered(2)
+        await store.clear()
+
+        async def get(key: str) -> None:
+            with await store.get_many([key], sizes=[5]) as results:
+                found.extend((result.tier, result.status) for result in results)
+
+        async with anyio.create_task_group() as tasks:
+            with disk.stopped():
+                tasks.start_soon(get, "a")
+                await disk.entered()
+                tasks.start_soon(get, "b")
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(store.remove_backend, "disk")
+                await anyio.wait_all_tasks_blocked()
+    assert sorted(found) == [("below", GetStatus.HIT), ("disk", GetStatus.HIT)]
 
 
 async def test_there_must_be_such_a_tier(store: TieredStore) -> None:

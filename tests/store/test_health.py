@@ -98,6 +98,14 @@ class TestBreaker:
             await asked.wait()
             await health.aclose()
 
+    async def test_once_closed_it_sends_none_whatever_fails(self) -> None:
+        detached = Detached()
+        health = Health("m", lambda: _next([None]), detached, first_probe_s=0.001)
+        await health.aclose()
+        for _ in range(3):
+            health.failed(DOWN, answered=False)
+        assert (detached.pending, health.is_open) == (0, False)
+
     async def test_probes_come_ever_more_seldom(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pauses_s: list[float] = []
 

@@ -10,14 +10,14 @@ import anyio.lowlevel
 import pytest
 
 from tests.store.stoppable import StoppableDisk
-from tieredkv import (
-    TieredStore,
-)
+from tieredkv import DeleteResult, DeleteStatus, GetStatus, PutResult, PutStatus, TieredStore
 from tieredkv.backends import DiskBackend
 from tieredkv.errors import (
     StoreClosedError,
     WrongLoopError,
 )
+from tieredkv.pool.lease import GetResult
+from tieredkv.testing.memory import MemoryBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -77,3 +77,54 @@ def test_another_event_loop_is_refused() -> None:
     thread.start()
     thread.join()
     assert refused
+
+
+async def test_what_waits_for_a_worker_as_the_store_closes_has_an_outcome(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = StoppableDisk(tmp_path, num_workers=1)
+    gets: list[GetResult] = []
+    puts: list[PutResult] = []
+    deletes: list[DeleteResult] = []
+    async with TieredStore("4MiB", [disk]) as store:
+        await store.put("a", b"value")
+        await disk.entered()
+        await store.clear()
+
+        async def get() -> None:
+            gets.extend(await store.get_many(["a"], sizes=[5]))
+
+        async def put() -> None:
+            puts.append(await store.put("b", b"value"))
+
+        async def delete() -> None:
+            deletes.append(await store.delete("c"))
+
+        async with anyio.create_task_group() as tasks:
+            with disk.stopped():
+                tasks.start_soon(store.put, "busy", b"value")
+                await disk.entered()
+                for call in (get, put, delete):
+                    tasks.start_soon(call)
+                await anyio.wait_all_tasks_blocked()
+                await store.aclose(timeout_s=0.01)
+    assert gets[0].status is GetStatus.UNKNOWN
+    assert puts[0].tiers["disk"].status is PutStatus.UNKNOWN
+    assert deletes[0].status is DeleteStatus.UNKNOWN
+    errors = [gets[0].error, puts[0].tiers["disk"].error, deletes[0].tiers["disk"].error]
+    assert all("'disk' was closed" in str(error) for error in errors)
+    assert "a defect" not in caplog.text
+
+
+def test_on_a_later_loop_of_the_thread_a_tier_is_unknown() -> None:
+    store = TieredStore("4MiB", [MemoryBackend()])
+
+    async def on_the_first() -> None:
+        await store.__aenter__()
+
+    async def on_the_second() -> GetStatus:
+        with await store.get_many(["key"], sizes=[5]) as results:
+            return results[0].status
+
+    anyio.run(on_the_first)
+    assert anyio.run(on_the_second) is GetStatus.UNKNOWN

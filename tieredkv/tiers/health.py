@@ -72,6 +72,7 @@ class Health:
         self._first_probe_s = first_probe_s
         self._failing = Rarely(_log)
         self._failures = 0
+        self._is_closed = False
         self._scope: anyio.CancelScope | None = None  # of the probing that runs
         self._ended = anyio.Event()
 
@@ -86,6 +87,8 @@ class Health:
 
     def failed(self, error: TierError, *, answered: bool) -> None:
         """Note a call that failed for some name, and whether the tier answered for any."""
+        if self._is_closed:  # calls that were under way then end when they do
+            return
         if self.failure is None:
             self._failing.log(
                 "tier %s is failing: %s",
@@ -121,7 +124,8 @@ class Health:
             self._detached.spawn(self._keep_probing, self._scope)
 
     async def aclose(self) -> None:
-        """Stop probing."""
+        """Stop probing, for good."""
+        self._is_closed = True
         if self._scope is not None:
             self._scope.cancel()
             await self._ended.wait()

@@ -347,8 +347,8 @@ class Tier:
                     outcomes = await self._detached.to_its_end(partial(call, requests))
                 else:
                     outcomes = await call(requests)
-            except (StoreClosedError, WrongLoopError):
-                raise
+            except (StoreClosedError, WrongLoopError) as raised:  # closed meanwhile, as a rule
+                error = TierUnavailableError(self.name, operation, str(raised))
             except Exception as raised:  # noqa: BLE001 - a third party's backend
                 self._raised.log(
                     "%s: %s: the backend raised, a defect of it",
