@@ -462,9 +462,11 @@ class TieredStore:
         """
         parts = self._parts()
         parts.pins.drop_lapsed()
-        new = self._new_value(parts, key, value, ttl_s, self._expires_ms(ttl_s))
+        name, source = wire_name_of(key), tiers.flat_value(value)
+        self._require_room(parts, key, source.nbytes)
+        expires_ms = 0 if ttl_s is None else self._expires_ms(ttl_s)
         with parts.telemetry.span("put", 1):
-            outcomes = await parts.puts.put(new)
+            outcomes = await parts.puts.put(name, source, ttl_s, expires_ms)
         return self._put_result(key, outcomes)
 
     async def put_many(
@@ -473,7 +475,7 @@ class TieredStore:
         """Do as `put` for several values; one result an item, in order."""
         parts = self._parts()
         parts.pins.drop_lapsed()
-        expires_ms = self._expires_ms(ttl_s)
+        expires_ms = 0 if ttl_s is None else self._expires_ms(ttl_s)
         pairs = list(items)
         values = [self._new_value(parts, key, value, ttl_s, expires_ms) for key, value in pairs]
         with parts.telemetry.span("put_many", len(values)):
@@ -722,15 +724,13 @@ class TieredStore:
         return tiers.NewValue(name, source, ttl_s, expires_ms)
 
     def _put_result(self, key: Key, outcomes: PutOutcomes) -> PutResult:
-        result = results.PutResult(key, outcomes.ok, outcomes.tiers)
+        result = results.PutResult(key, *outcomes)
         if self._raise_on_failure:
             result.raise_for_status()
         return result
 
     @staticmethod
-    def _expires_ms(ttl_s: float | None) -> int:
-        if ttl_s is None:
-            return 0
+    def _expires_ms(ttl_s: float) -> int:
         return expires_in(seconds(ttl_s, field="ttl_s"))
 
     @staticmethod

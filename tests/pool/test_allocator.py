@@ -75,12 +75,12 @@ class AllocatorMachine(RuleBasedStateMachine):
             self.allocator.free(first, pages)
 
     @invariant()
-    def free_extents_are_the_gaps_merged(self) -> None:
-        assert self.allocator.extents() == self.gaps()
+    def free_pages_are_those_in_no_block(self) -> None:
         assert self.allocator.free_pages == self.num_pages - sum(self.blocks.values())
 
-    @invariant()
-    def tags_say_the_same(self) -> None:
+    @rule()
+    def free_extents_are_the_gaps_merged(self) -> None:
+        assert self.allocator.extents() == self.gaps()
         tags = [0] * self.num_pages
         for first, pages in self.blocks.items():
             tags[first] = pages
@@ -175,3 +175,21 @@ def test_a_block_merges_with_the_last_page() -> None:
 def test_there_are_16_classes_to_each_power_of_two(power: int) -> None:
     assert len({_class_of(pages) for pages in range(power, 2 * power)}) == 16
     assert _class_of(power) == _class_of(power - 1) + 1
+
+
+def test_blocks_of_one_size_are_used_again_as_they_are() -> None:
+    allocator = Allocator(12)
+    firsts = [allocator.allocate(4) for _ in range(3)]
+    for first in (0, 4):
+        allocator.free(first, 4)
+    assert firsts == [0, 4, 8]
+    assert (allocator.allocate(4), allocator.allocate(4), allocator.allocate(4)) == (4, 0, None)
+
+
+def test_another_size_merges_them_first() -> None:
+    allocator = Allocator(12)
+    for _ in range(3):
+        allocator.allocate(4)
+    for first in (0, 4, 8):
+        allocator.free(first, 4)
+    assert allocator.allocate(12) == 0

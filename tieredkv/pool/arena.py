@@ -67,6 +67,7 @@ class Entry:
     Attributes:
         name: Wire name.
         nbytes: Payload bytes.
+        block_bytes: Memory that it takes.
         generation: Number of the write that brought it.
         expires_ms: Unix milliseconds, 0 for never.
         users: The index, each lease, each load or write in flight. At 0 the memory is given up.
@@ -81,6 +82,7 @@ class Entry:
 
     __slots__ = (
         "_exporter",
+        "block_bytes",
         "expires_ms",
         "generation",
         "hits",
@@ -95,9 +97,12 @@ class Entry:
         "view",
     )
 
-    def __init__(self, name: str, nbytes: int, place: int | mmap.mmap) -> None:
+    def __init__(
+        self, name: str, nbytes: int, place: int | mmap.mmap, block_bytes: int = 0
+    ) -> None:
         self.name: str = name
         self.nbytes: int = nbytes
+        self.block_bytes: int = block_bytes
         self.place: int | mmap.mmap | None = place
         self.generation: int = 0
         self.expires_ms: int = 0
@@ -118,6 +123,7 @@ class Arena:
         capacity_bytes: Size of the region, a multiple of the alignment.
         overflow_bytes: Most bytes of private blocks at a time.
         room_bytes: Bytes behind each payload that belong to its block (for a trailer).
+        used_bytes: Bytes of the region that are in blocks, held ones included.
         overflow_used_bytes: Bytes of private blocks now.
         held_bytes: Bytes of the region's blocks that are held, part of `used_bytes`.
         dropped: Entries of which one user each is to be taken away at the next `drain`. Appended to
@@ -165,6 +171,7 @@ class Arena:
         self.capacity_bytes: int = pages * alignment_bytes
         self.overflow_bytes: int = overflow_bytes // alignment_bytes * alignment_bytes
         self.room_bytes: int = room_bytes
+        self.used_bytes: int = 0
         self.overflow_used_bytes: int = 0
         self.held_bytes: int = 0
         self._region: mmap.mmap | memoryview
@@ -190,11 +197,6 @@ class Arena:
         self._exporting = threading.RLock()  # a finalizer may ask for a view in the middle of one
 
     @property
-    def used_bytes(self) -> int:
-        """Bytes of the region that are in blocks, held ones included."""
-        return self.capacity_bytes - self._allocator.free_pages * self._alignment
-
-    @property
     def held_blocks(self) -> int:
         """Blocks whose users are gone while a view of theirs lives on."""
         return len(self._held)
@@ -207,20 +209,20 @@ class Arena:
 
     def block_bytes(self, nbytes: int) -> int:
         """Return the memory that a payload of this size takes."""
-        return self._pages(nbytes) * self._alignment
-
-    def _pages(self, nbytes: int) -> int:
-        return -(-(nbytes + self.room_bytes) // self._alignment) or 1
+        return (-(-(nbytes + self.room_bytes) // self._alignment) or 1) * self._alignment
 
     def allocate(self, name: str, nbytes: int) -> Entry | None:
         """Return an entry with one user and undefined contents, or None if nothing fits."""
-        self.drain()
-        pages = self._pages(nbytes)
+        if self.dropped or self._dead:
+            self.drain()
+        pages = -(-(nbytes + self.room_bytes) // self._alignment) or 1
         first = self._allocator.allocate(pages)
         if first is None:
             return None
-        entry = Entry(name, nbytes, first * self._alignment)
-        self._account(entry, pages * self._alignment)
+        size = pages * self._alignment
+        entry = Entry(name, nbytes, first * self._alignment, size)
+        self.used_bytes += size
+        self._account(entry, size)
         return entry
 
     def allocate_overflow(self, name: str, nbytes: int) -> Entry | None:
@@ -229,7 +231,7 @@ class Arena:
         size = self.block_bytes(nbytes)
         if self.overflow_used_bytes + size > self.overflow_bytes:
             return None
-        entry = Entry(name, nbytes, _anonymous(size))
+        entry = Entry(name, nbytes, _anonymous(size), size)
         self.overflow_used_bytes += size
         return entry
 
@@ -247,7 +249,7 @@ class Arena:
                 return
             self._held.add(entry)
             if isinstance(entry.place, int):
-                self.held_bytes += self.block_bytes(entry.nbytes)
+                self.held_bytes += entry.block_bytes
         self._reap()
 
     def drain(self) -> None:
@@ -302,7 +304,7 @@ class Arena:
         reference = entry._exporter
         exporter = reference() if reference is not None else None
         if exporter is None:
-            size = self.block_bytes(entry.nbytes)
+            size = entry.block_bytes
             array_type = self._types.get(size)
             if array_type is None:
                 array_type = ctypes.c_char * size
@@ -336,13 +338,14 @@ class Arena:
                 if entry.users == 0:
                     self._held.discard(entry)
                     if isinstance(entry.place, int):
-                        self.held_bytes -= self.block_bytes(entry.nbytes)
+                        self.held_bytes -= entry.block_bytes
                     self._free(entry)
 
     def _free(self, entry: Entry) -> None:
-        size = self.block_bytes(entry.nbytes)
+        size = entry.block_bytes
         if isinstance(entry.place, int):
             self._allocator.free(entry.place // self._alignment, size // self._alignment)
+            self.used_bytes -= size
             self._account(entry, -size)
         else:
             self.overflow_used_bytes -= size

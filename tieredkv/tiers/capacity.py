@@ -22,25 +22,26 @@ __all__ = ["Account", "Quotas"]
 
 
 class Quotas:
-    """Bytes that tenants may fill."""
+    """Bytes that tenants may fill.
+
+    Attributes:
+        limits: The quotas, by tenant.
+    """
 
     def __init__(self) -> None:
-        self._limits: dict[Tenant, int] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._limits)
+        self.limits: dict[Tenant, int] = {}
 
     def limit(self, tenant: str) -> int | None:
         """Return a tenant's quota in bytes; None for no limit."""
-        return self._limits.get(tenant, self._limits.get(ALL))
+        return self.limits.get(tenant, self.limits.get(ALL))
 
     def replace(self, limits: Mapping[Tenant, int]) -> None:
         """Set all quotas in one step."""
-        self._limits = dict(limits)
+        self.limits = dict(limits)
 
     def copy(self) -> dict[Tenant, int]:
         """Return a detached copy."""
-        return dict(self._limits)
+        return dict(self.limits)
 
 
 class Account:
@@ -66,7 +67,7 @@ class Account:
 
     def is_over(self, name: str, nbytes: int) -> bool:
         """Say whether a value of so many stored bytes would exceed its tenant's quota."""
-        if not self.quotas:
+        if not self.quotas.limits:
             return False
         tenant = tenant_of(name)
         limit = self.quotas.limit(tenant)

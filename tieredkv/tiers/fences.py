@@ -52,7 +52,8 @@ class Generations:
 
     def draw(self) -> int:
         """Return the next number."""
-        self._last = max(self._last + 1, time.time_ns() // 1000)
+        now_us = time.time_ns() // 1000
+        self._last = now_us if now_us > self._last else self._last + 1
         return self._last
 
 

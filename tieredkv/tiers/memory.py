@@ -178,7 +178,7 @@ class MemoryTier:
         `waits`, there is none while evicted values are being written whose memory suffices.
         """
         self.leases.look()
-        if self.quotas and not self._fit_quota(name, nbytes):
+        if self.quotas.limits and not self._fit_quota(name, nbytes):
             return self.arena.allocate_overflow(name, nbytes)
         entry = self.arena.allocate(name, nbytes)
         if entry is not None:
@@ -230,7 +230,7 @@ class MemoryTier:
         """
         if not isinstance(entry.place, int):
             return False
-        if self.quotas and not self._fit_quota(entry.name, entry.nbytes, counted=True):
+        if self.quotas.limits and not self._fit_quota(entry.name, entry.nbytes, counted=True):
             return False
         replaced = self._index.get(entry.name)
         self._index[entry.name] = entry
@@ -240,7 +240,7 @@ class MemoryTier:
             replaced.parked = False
             self.removed["replaced"] += 1
             self.arena.drop(replaced)
-        self._trim(self.arena.block_bytes(entry.nbytes))
+        self._trim(entry.block_bytes)
         if self._listeners.registered:
             self._listeners.emit("stored", self.name, (entry.name,), (entry.nbytes,))
         return True
@@ -258,7 +258,8 @@ class MemoryTier:
         if entry is None:
             return False
         nbytes = entry.nbytes
-        self._remove(entry, evicted=False)
+        del self._index[name]
+        self._order.remove(entry, evicted=False)
         self.removed[cause] += 1
         self.arena.drop(entry)
         del entry  # a listener may look at the memory
@@ -292,7 +293,7 @@ class MemoryTier:
         replaced = self._index.get(name)
         used_bytes = self.usage_bytes.get(tenant_of(name), 0)
         used_bytes += 0 if counted else self.arena.block_bytes(nbytes)
-        return used_bytes - limit - (self.arena.block_bytes(replaced.nbytes) if replaced else 0)
+        return used_bytes - limit - (replaced.block_bytes if replaced else 0)
 
     def _fit_quota(self, name: str, nbytes: int, *, counted: bool = False) -> bool:
         """Make room for a value within its tenant's quota, at the cost of that tenant alone."""
@@ -313,7 +314,7 @@ class MemoryTier:
 
     def disown(self, entry: Entry) -> None:
         """Count an evicted value, which is being written, for its tenant no more."""
-        self._account(entry, -self.arena.block_bytes(entry.nbytes))
+        self._account(entry, -entry.block_bytes)
         entry.leaving = True
 
     def _account(self, entry: Entry, change_bytes: int) -> None:
@@ -333,14 +334,18 @@ class MemoryTier:
         Not at once, so that no put pays for a whole pass; and not at every put, as each eviction of
         several costs less.
         """
-        occupied = self.arena.used_bytes - self.arena.held_bytes - self._leaving_bytes
+        occupied = self.arena.used_bytes - self.arena.held_bytes
+        if self.outlet is not None:
+            occupied -= self.outlet.leaving_bytes
         together = _TRIMMED_TOGETHER * admitted_bytes
         if self._trimming:
             self._due_bytes += 2 * admitted_bytes
         elif occupied > self._high_bytes and self._trims:
             self._trimming = True
             self._due_bytes = together
-        if self._trimming and self._due_bytes >= together:
+        else:
+            return
+        if self._due_bytes >= together:
             surplus = min(self._due_bytes, occupied - self._low_bytes)
             self._due_bytes = 0
             self._trimming = surplus > 0 and bool(self._evict(surplus, "watermark", in_part=True))
@@ -361,9 +366,10 @@ class MemoryTier:
             if entry.users > 1:
                 self._order.park(entry)
                 continue
-            given_up += self.arena.block_bytes(entry.nbytes)
+            given_up += entry.block_bytes
             if in_part:
-                self._remove(entry, evicted=True)
+                del self._index[name]
+                self._order.remove(entry, evicted=True)
                 gone.append(entry)
             else:
                 chosen.append(entry)
@@ -373,7 +379,8 @@ class MemoryTier:
             if not in_part:
                 return 0
         for entry in chosen:
-            self._remove(entry, evicted=True)
+            del self._index[entry.name]
+            self._order.remove(entry, evicted=True)
         gone += chosen
         self.evicted += len(gone)
         self.removed[cause] += len(gone)
@@ -389,8 +396,3 @@ class MemoryTier:
                 "evicted", self.name, [e.name for e in gone], [e.nbytes for e in gone]
             )
         return given_up
-
-    def _remove(self, entry: Entry, *, evicted: bool) -> None:
-        """Take a resident entry out of the index, whose use of it the caller has to end."""
-        del self._index[entry.name]
-        self._order.remove(entry, evicted=evicted)

@@ -87,7 +87,8 @@ class Order:
 
     def insert(self, name: str) -> None:
         """Note that a name has come in, after room was made for it."""
-        self.tell()
+        if self.touched:
+            self.tell()
         self._policy.insert(name)
         request = self._awaited.pop(name, None)
         if request is not None:

@@ -107,7 +107,7 @@ class Pins:
             if entry.name in pin.names:
                 pin.entries.append(entry)
                 continue
-            self._kept_bytes -= self._l1.arena.block_bytes(entry.nbytes)
+            self._kept_bytes -= entry.block_bytes
             self._l1.arena.drop(entry)
         if names is None:
             self._pins.remove(pin)
@@ -143,9 +143,8 @@ class Pins:
         entry = self._l1.peek(name)
         if entry is None:
             return
-        block_bytes = self._l1.arena.block_bytes(entry.nbytes)
-        if self._kept_bytes + block_bytes > self._l1.arena.capacity_bytes // _SHARE_OF_L1:
+        if self._kept_bytes + entry.block_bytes > self._l1.arena.capacity_bytes // _SHARE_OF_L1:
             return
-        self._kept_bytes += block_bytes
+        self._kept_bytes += entry.block_bytes
         entry.users += 1
         pin.entries.append(entry)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tieredkv.config import MiB
 from tieredkv.errors import OutOfMemoryError
-from tieredkv.results import PutStatus, WriteOutcome
+from tieredkv.outcomes import WriteOutcome
+from tieredkv.results import PutStatus
 
 if TYPE_CHECKING:
     from tieredkv.pool.arena import Entry
@@ -38,11 +39,8 @@ class NewValue(NamedTuple):
     expires_ms: int
 
 
-class PutOutcomes(NamedTuple):
-    """How a put ended: whether the policy's requirement is met, and each tier's outcome."""
-
-    ok: bool
-    tiers: dict[str, WriteOutcome]
+PutOutcomes: TypeAlias = tuple[bool, dict[str, WriteOutcome]]
+"""How a put ended: whether the policy's requirement is met, and each tier's outcome."""
 
 
 class Reservation:
@@ -77,11 +75,12 @@ class Puts:
         self._pacer = pacer
         self._generations = generations
 
-    async def put(self, value: NewValue) -> PutOutcomes:
+    async def put(
+        self, name: str, source: memoryview, ttl_s: float | None, expires_ms: int
+    ) -> PutOutcomes:
         """Do as `put_many` for one value, without the machinery of a batch where L1 is alone."""
         if self._writes.writers:
-            return (await self.put_many((value,)))[0]
-        name, source, _, expires_ms = value
+            return (await self.put_many((NewValue(name, source, ttl_s, expires_ms),)))[0]
         l1 = self._l1
         entry = l1.reserve(name, source.nbytes, waits=True)
         if entry is None:
@@ -94,7 +93,7 @@ class Puts:
             self._inflight.outdate(name)
         finally:
             l1.arena.drop(entry)
-        return PutOutcomes(outcome is _STORED, {l1.name: outcome})
+        return outcome is _STORED, {l1.name: outcome}
 
     async def put_many(self, values: Sequence[NewValue]) -> list[PutOutcomes]:
         """Store values, the last first; one outcome a value, in the order given.
@@ -200,5 +199,5 @@ class Puts:
         if isinstance(put, str):
             not_tried = {writer.tier.name: _NOT_TRIED for writer in self._writes.writers}
             no_memory = WriteOutcome(PutStatus.REJECTED, put)
-            return PutOutcomes(ok=False, tiers={self._l1.name: no_memory, **not_tried})
-        return PutOutcomes(put.met, {self._l1.name: put.l1, **put.outcomes})
+            return False, {self._l1.name: no_memory, **not_tried}
+        return put.met, {self._l1.name: put.l1, **put.outcomes}

@@ -62,7 +62,7 @@ class Spill:
         puts = [self._put(entry, self._evicted_to) for entry in entries]
         for put in puts:
             if put.is_pending:
-                put.leaving_bytes = self._l1.arena.block_bytes(put.entry.nbytes)
+                put.leaving_bytes = put.entry.block_bytes
                 self._writes.leaving_bytes += put.leaving_bytes
                 self._l1.disown(put.entry)
         self._start(puts)

@@ -11,6 +11,9 @@ NOTE_BITS: Final = 48
 """Width of what can be noted with a name."""
 
 _NOTE_MASK: Final = (1 << NOTE_BITS) - 1
+# A tag is of the hash's upper bits, as the lower ones say where; with its top bit set none is 0.
+_TAG_MASK: Final = 0x7FFF
+_TAG_BIT: Final = 0x8000
 _TAKEN: Final = 1  # no tag, but not empty: a search goes on behind it
 _SLOTS_PER_NAME: Final = 2  # at least, up to twice as many
 
@@ -49,12 +52,12 @@ class Ghosts:
         at = digest & mask
         while table[at]:
             at = (at + 1) & mask
-        table[at] = _tag(digest) << NOTE_BITS | note
+        table[at] = (digest >> NOTE_BITS & _TAG_MASK | _TAG_BIT) << NOTE_BITS | note
 
     def take(self, name: str) -> int | None:
         """Forget a name and return its note, or None if it is not remembered."""
         digest = hash(name)
-        tag = _tag(digest)
+        tag = digest >> NOTE_BITS & _TAG_MASK | _TAG_BIT
         for table in (self._recent, self._older):
             mask = len(table) - 1
             at = digest & mask
@@ -64,11 +67,6 @@ class Ghosts:
                     return slot & _NOTE_MASK
                 at = (at + 1) & mask
         return None
-
-
-def _tag(digest: int) -> int:
-    # The upper bits, as the lower ones say where; with the top bit set no tag is 0.
-    return digest >> NOTE_BITS & 0x7FFF | 0x8000
 
 
 def _table(slots: int) -> memoryview:
