@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from tieredkv import TieredStore
+from tieredkv import TieredStore, WriteThrough
 from tieredkv.config import MiB
 from tieredkv.errors import ConfigError
 from tieredkv.testing.faults import Fault, FaultyBackend
@@ -70,6 +70,28 @@ class TestStore:
                 await tier.land()
             assert not await store.exists("a")
             assert asked(store) == 2
+
+    async def test_an_answer_that_comes_during_a_write_is_not_remembered_after_it(
+        self, tier: FaultyBackend
+    ) -> None:
+        above = FaultyBackend(MemoryBackend(name="above", write_on="never"))
+        policy = WriteThrough(require="none")
+        async with TieredStore(
+            MiB, [above, tier], write_policy=policy, negative_ttl_s=600
+        ) as store:
+            above.inject(Fault("stat", "late"))
+            tier.inject(Fault("write", "late"))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(store.exists, "a")
+                await above.until_held()
+                await store.put("a", b"value")
+                await tier.until_held()
+                await above.land()
+            assert asked(store) == 1
+            await tier.land()
+            await store.flush()
+            await store.clear()
+            assert await store.get_bytes("a") == b"value"
 
     async def test_a_tier_that_did_not_answer_is_asked_again(self, tier: FaultyBackend) -> None:
         async with TieredStore(MiB, [tier], negative_ttl_s=600) as store:

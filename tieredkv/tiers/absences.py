@@ -45,5 +45,5 @@ class Absences:
             self._until.popitem(last=False)
 
     def discard(self, name: str) -> None:
-        """Forget an absence: a value may be on its way."""
+        """Forget an absence: a value may have come."""
         self._until.pop(name, None)

@@ -88,7 +88,7 @@ class Tier:
         self.health: Health = Health(backend.name, self._probe, detached)
         self.fences: Fences = fences
         self.absences: Absences = absences
-        self._writes = 0  # begun and ended
+        self._writes = 0  # that have ended
         self.account: Account = Account()
         self.risen: OrderedDict[str, None] = OrderedDict()
         self.is_draining: bool = False
@@ -141,9 +141,6 @@ class Tier:
 
     async def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteOutcome]:
         """See `Backend.write_many`."""
-        for request in requests:
-            self.absences.discard(request.name)
-        self._writes += 1
         try:
             return await self._ask(
                 "write",
@@ -154,6 +151,8 @@ class Tier:
             )
         finally:
             self._writes += 1
+            for request in requests:
+                self.absences.discard(request.name)
 
     async def stat_many(self, names: Sequence[str]) -> list[StatOutcome]:
         """See `Backend.stat_many`; what was absent a moment ago is not asked for again."""
@@ -165,7 +164,7 @@ class Tier:
             asked,
             lambda error: StatOutcome(GetStatus.UNKNOWN, 0, error),
         )
-        if writes == self._writes:  # else the answer may be older than a write
+        if writes == self._writes:  # else it may be from before the end of a write
             for name, outcome in zip(asked, outcomes, strict=True):
                 if outcome.status is GetStatus.MISS:
                     self.absences.add(name)
