@@ -228,3 +228,12 @@ async def test_hits_alone_settle_releases_and_tell_of_long_leases(
                 assert len(arena.dropped) <= 300
         assert ["key" in message for message in caplog.messages] == [True]
         forgotten.release()
+
+
+async def test_hits_into_the_callers_memory_settle_releases_too() -> None:
+    async with TieredStore(MiB) as store:
+        await store.put("key", b"value")
+        arena, out = inside(store).l1.arena, bytearray(5)
+        for _ in range(2000):
+            assert await store.get_into("key", out) == 5
+            assert len(arena.dropped) <= 300

@@ -119,6 +119,7 @@ class Reads:
         Values that are not in L1 do not enter it: the caller has them. Cancellation takes effect
         when no worker touches the buffers any more.
         """
+        self._l1.settle()
         results: list[GetResult | None] = []
         direct: list[Wanted] = []
         for key, name, out in zip(keys, names, outs, strict=True):
