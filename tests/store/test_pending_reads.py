@@ -13,6 +13,8 @@ from tests.store.inside import inside
 from tests.store.stoppable import StoppableDisk
 from tieredkv import GetStatus, L1Config, PutStatus, TieredStore, ValueInfo, WriteThrough
 from tieredkv.config import KiB
+from tieredkv.testing.faults import Fault, FaultyBackend
+from tieredkv.testing.memory import MemoryBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -89,6 +91,27 @@ async def test_the_latest_of_several_pending_values_is_read(
         assert await store.get_bytes("key") == b"newest"
     await store.flush()
     assert await store.get_bytes("key") == b"newest"
+
+
+async def test_a_later_write_that_ends_first_does_not_uncover_an_older_value() -> None:
+    slow = FaultyBackend(MemoryBackend(name="slow"))
+    slow.deadline_s = 600
+    later = MemoryBackend(name="later", write_on="second_hit")
+    policy = WriteThrough(require="none")
+    async with TieredStore("4MiB", [slow, later], write_policy=policy) as store:
+        await store.put("key", OLD)
+        await store.flush()
+        slow.inject(Fault("write", "late"))
+        await store.put("key", b"new")
+        await slow.until_held()
+        for _ in range(2):
+            assert await store.get_bytes("key") == b"new"
+        with anyio.fail_after(60):
+            while inside(store).tiers[1].counts.outcomes.get(("write", "stored")) != 1:
+                await anyio.sleep(0.001)
+        await store.clear()
+        assert await store.get_bytes("key") == b"new"
+        await slow.land()
 
 
 async def test_a_deleted_value_is_not_read_from_its_pending_write(

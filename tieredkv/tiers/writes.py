@@ -145,8 +145,11 @@ class Writes:
         return None if put is None else put.entry
 
     def watch(self, put: Put) -> None:
-        """Let readers get this value, if L1 has it no more, until its tiers have it."""
-        self._latest[put.entry.name] = put
+        """Let readers get this value, if L1 has it no more, until its tiers have it.
+
+        A put of it that some tier has yet to carry out sees to that longer.
+        """
+        self._latest.setdefault(put.entry.name, put)
 
     def settle(self, put: Put) -> None:
         """Let readers ask the tiers again, if the outcomes of this put are final."""
