@@ -466,7 +466,7 @@ class TieredStore:
         self._require_room(parts, key, source.nbytes)
         expires_ms = 0 if ttl_s is None else self._expires_ms(ttl_s)
         with parts.telemetry.span("put", 1):
-            outcomes = await parts.puts.put(name, source, ttl_s, expires_ms)
+            outcomes = await parts.puts.put(name, source, expires_ms)
         return self._put_result(key, outcomes)
 
     async def put_many(
@@ -477,7 +477,7 @@ class TieredStore:
         parts.pins.drop_lapsed()
         expires_ms = 0 if ttl_s is None else self._expires_ms(ttl_s)
         pairs = list(items)
-        values = [self._new_value(parts, key, value, ttl_s, expires_ms) for key, value in pairs]
+        values = [self._new_value(parts, key, value, expires_ms) for key, value in pairs]
         with parts.telemetry.span("put_many", len(values)):
             outcomes = await parts.puts.put_many(values)
         return [
@@ -716,12 +716,10 @@ class TieredStore:
                 raise error
             raise TierUnavailableError(tier or "l2", "read", str(error))
 
-    def _new_value(
-        self, parts: Assembly, key: Key, value: object, ttl_s: float | None, expires_ms: int
-    ) -> NewValue:
+    def _new_value(self, parts: Assembly, key: Key, value: object, expires_ms: int) -> NewValue:
         name, source = wire_name_of(key), tiers.flat_value(value)
         self._require_room(parts, key, source.nbytes)
-        return tiers.NewValue(name, source, ttl_s, expires_ms)
+        return tiers.NewValue(name, source, expires_ms)
 
     def _put_result(self, key: Key, outcomes: PutOutcomes) -> PutResult:
         result = results.PutResult(key, *outcomes)

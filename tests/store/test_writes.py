@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tieredkv.config import KiB, MiB
 from tieredkv.errors import ConfigError, TierFullError
 from tieredkv.results import WriteOutcome
 from tieredkv.testing.faults import Fault, FaultyBackend
-from tieredkv.testing.memory import MemoryBackend
+from tieredkv.testing.memory import MemoryBackend, MemoryMedium
 
 pytestmark = pytest.mark.anyio
 
@@ -400,3 +401,28 @@ async def test_a_call_to_a_tier_has_a_bounded_number_of_bytes(
         values = [(f"key-{n}", bytes(size)) for n, size in enumerate(sizes)]
         await store.put_many(reversed(values))  # of which the last is written first
     assert sorted(calls) == [1, 3, 3]
+
+
+async def test_a_bare_value_that_waited_lives_for_what_is_left_of_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Expiring(MemoryBackend):
+        def _write(self, client: MemoryMedium, request: WriteRequest) -> WriteOutcome:
+            told.append(request.ttl_s)
+            return super()._write(client, request)
+
+    told: list[float | None] = []
+    now_s = int(time.time())
+    monkeypatch.setattr("tieredkv.frames.time.time_ns", lambda: now_s * 10**9)
+    tier = FaultyBackend(Expiring(native_ttl=True))
+    policy = WriteThrough(require="none")
+    async with TieredStore(MiB, [tier], integrity="size", write_policy=policy) as store:
+        for ttl_s, waits_s in ((60, 20), (60, 70)):
+            tier.inject(Fault("write", "late"))
+            await store.put("key", b"before")
+            await tier.until_held()
+            await store.put("key", b"value", ttl_s=ttl_s)
+            now_s += waits_s
+            await tier.land()
+            await store.flush()
+    assert told == [None, 40, None, 0.001]

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tieredkv.backends.base import ReadRequest, WriteRequest
-from tieredkv.frames import TRAILER_BYTES, FrameCheck, SizeCheck, seal
+from tieredkv.frames import TRAILER_BYTES, FrameCheck, SizeCheck, now_ms, seal
 from tieredkv.results import GetStatus
 
 if TYPE_CHECKING:
@@ -95,8 +95,15 @@ class Framing:
         framed = FrameCheck(name, out, trailer)
         return ReadRequest(name, (out, trailer), framed), framed
 
-    def write(self, entry: Entry, block: memoryview, ttl_s: float | None) -> WriteRequest:
-        """Return the request that stores an entry; `block` is its payload and the room behind."""
+    def write(self, entry: Entry, block: memoryview) -> WriteRequest:
+        """Return the request that stores an entry now, for what is left of its time.
+
+        `block` is its payload and the room behind. What has expired is written nevertheless: it
+        takes the place of an older value.
+        """
+        ttl_s = None
+        if entry.expires_ms:
+            ttl_s = max(entry.expires_ms - now_ms(), 1) / 1000
         make = partial(_sealed, block, entry.name, entry.generation, entry.expires_ms)
         return WriteRequest(
             entry.name, block.nbytes, make if self.framed else block.toreadonly, ttl_s

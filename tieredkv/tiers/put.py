@@ -34,7 +34,6 @@ class Put:
         entry: The value.
         in_l1: Whether L1 can take the value; else its memory is of the overflow.
         l1: What L1 says.
-        ttl_s: Time to live, or None.
         writers: Those of the tiers at the time of the put.
         outcomes: One for each tier, by name.
         leaving_bytes: Memory that comes back when the last tier has answered: L1 has evicted it.
@@ -51,14 +50,12 @@ class Put:
         "leaving_bytes",
         "outcomes",
         "overtaken",
-        "ttl_s",
         "writers",
     )
 
     def __init__(
         self,
         entry: Entry,
-        ttl_s: float | None,
         acknowledge: Acknowledge,
         writers: Sequence[TierWriter],
     ) -> None:
@@ -66,7 +63,6 @@ class Put:
         self.writers: Sequence[TierWriter] = tuple(writers)
         self.in_l1: bool = isinstance(entry.place, int)
         self.l1: WriteOutcome = _STORED
-        self.ttl_s: float | None = ttl_s
         self.outcomes: dict[str, WriteOutcome] = {writer.tier.name: _PENDING for writer in writers}
         self.leaving_bytes: int = 0
         self.overtaken: str | None = None

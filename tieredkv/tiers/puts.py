@@ -31,11 +31,10 @@ _NOT_TRIED: Final = WriteOutcome(PutStatus.SKIPPED, "no_memory")
 
 
 class NewValue(NamedTuple):
-    """A value to put: its wire name, its bytes, and when it expires."""
+    """A value to put: its wire name, its bytes, and when it expires (Unix ms, 0 for never)."""
 
     name: str
     source: memoryview
-    ttl_s: float | None
     expires_ms: int
 
 
@@ -75,12 +74,10 @@ class Puts:
         self._pacer = pacer
         self._generations = generations
 
-    async def put(
-        self, name: str, source: memoryview, ttl_s: float | None, expires_ms: int
-    ) -> PutOutcomes:
+    async def put(self, name: str, source: memoryview, expires_ms: int) -> PutOutcomes:
         """Do as `put_many` for one value, without the machinery of a batch where L1 is alone."""
         if self._writes.writers:
-            return (await self.put_many((NewValue(name, source, ttl_s, expires_ms),)))[0]
+            return (await self.put_many((NewValue(name, source, expires_ms),)))[0]
         l1 = self._l1
         entry = l1.reserve(name, source.nbytes, waits=True)
         if entry is None:
@@ -121,7 +118,7 @@ class Puts:
                     if entry is None:
                         puts.append(self._l1.why_not(value.name, nbytes))
                         continue
-                    put = self._writes.put(entry, value.ttl_s)
+                    put = self._writes.put(entry)
                     ready.append(put)
                     ready_bytes += nbytes
                     await self._pacer.copy(self._l1.arena.fresh(entry), value.source)
@@ -156,7 +153,7 @@ class Puts:
         except BaseException:
             self._l1.arena.drop(entry)
             raise
-        put = self._writes.put(entry, None)
+        put = self._writes.put(entry)
         ready = [put]
         with ExitStack() as barred:
             try:

@@ -78,12 +78,10 @@ class Spill:
 
     def _put(self, entry: Entry, writers: Sequence[TierWriter]) -> Put:
         """Return the put of an entry to the tiers that take it, which are its users from now on."""
-        left_ms = entry.expires_ms - now_ms() if entry.expires_ms else None
-        if left_ms is not None and left_ms <= 0:
+        if entry.expires_ms and entry.expires_ms <= now_ms():
             writers = ()
-        ttl_s = None if left_ms is None else left_ms / 1000
         writers = [writer for writer in writers if writer.tier.name != entry.source]
-        put = Put(entry, ttl_s, "none", writers)
+        put = Put(entry, "none", writers)
         for writer in writers:
             refused = self._writes.refusal(writer, put) or not self._writes.has_room(writer, put)
             if refused or writer.tier.health.is_open:

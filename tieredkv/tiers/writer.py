@@ -172,7 +172,7 @@ class TierWriter:
         outcomes = [WriteOutcome(PutStatus.UNKNOWN, None, lost)] * len(batch)
         try:
             puts = [turn.put for turn in batch]
-            requests = [framing.write(p.entry, arena.writable(p.entry), p.ttl_s) for p in puts]
+            requests = [framing.write(put.entry, arena.writable(put.entry)) for put in puts]
             outcomes = await self.tier.write_many(requests)
             del requests
         finally:

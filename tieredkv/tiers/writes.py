@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import anyio
 
 from tieredkv.config import WriteBack
-from tieredkv.frames import now_ms
 from tieredkv.results import FlushReport
 from tieredkv.tiers.put import DELETED, QUOTA, SUPERSEDED, Acknowledge, Put
 from tieredkv.tiers.writeback import BackWriter
@@ -69,9 +68,9 @@ class Writes:
         self._unsubmitted: dict[str, Put] = {}  # L1 or the overflow has it; no tier was asked
         self._changed = anyio.Event()
 
-    def put(self, entry: Entry, ttl_s: float | None) -> Put:
+    def put(self, entry: Entry) -> Put:
         """Return the put of an entry, not submitted yet; the caller stays a user of the entry."""
-        return Put(entry, ttl_s, self._acknowledge, self.writers)
+        return Put(entry, self._acknowledge, self.writers)
 
     def commit(self, put: Put) -> None:
         """Note that a put is the latest of its key; an earlier one is not submitted any more."""
@@ -128,12 +127,11 @@ class Writes:
 
         Where another write of the key waits, or too much is pending, it is left out.
         """
-        ttl_s = max(0.001, (entry.expires_ms - now_ms()) / 1000) if entry.expires_ms else None
         for tier in tiers:
             writer = self.of(tier.name)
             if writer is None or tier.backend.write_on != "put" or writer.has_waiting(entry.name):
                 continue
-            put = Put(entry, ttl_s, "none", [writer])
+            put = Put(entry, "none", [writer])
             if self.refusal(writer, put) is None and self.has_room(writer, put):
                 tier.counts.count("write", "back_fill")
                 writer.accept(put)
@@ -215,7 +213,7 @@ class Writes:
         if writer.tier.is_draining:
             return "draining"
         native = writer.tier.backend.capabilities.native_ttl
-        if put.ttl_s is not None and not self.framing.framed and not native:
+        if put.entry.expires_ms and not self.framing.framed and not native:
             return "ttl_unsupported"  # a bare value cannot say when it expires
         over = writer.tier.account.is_over(put.entry.name, self.stored_bytes(put))
         return QUOTA if over else None
