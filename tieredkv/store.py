@@ -124,7 +124,7 @@ class TieredStore:
 
         Raises:
             ConfigError: A setting is out of range, or two backends have one name.
-            TypeError: `l2` is not a list of backends.
+            TypeError: `l2` is not a list of backends, or `write_policy` no policy.
         """
         if not isinstance(l1, L1Config):
             l1 = L1Config(capacity=parse_size(l1, field="l1"))
@@ -137,7 +137,12 @@ class TieredStore:
         choice(on_put_failure, field="on_put_failure", choices=("return", "raise"))
         self._fail_open = boolean(fail_open, field="fail_open")
         self._raise_on_failure = on_put_failure == "raise"
-        self._policy: WritePolicy = write_policy or WriteThrough()
+        self._policy: WritePolicy = WriteThrough() if write_policy is None else write_policy
+        if not isinstance(self._policy, WriteThrough | WriteBack):
+            raise TypeError(
+                "write_policy is a WriteThrough(...) or WriteBack(...), not "
+                f"{type(self._policy).__name__}"
+            )
         if isinstance(self._policy, WriteBack) and self._policy.max_dirty is not None:
             max_pending = whole(self._policy.max_dirty, field="max_dirty", low=0, high=l1.capacity)
         default_pending = self._config.capacity // _PENDING_SHARE_OF_L1
@@ -241,6 +246,7 @@ class TieredStore:
         Raises:
             KeyFormatError: The key is out of form.
             TypeError: The key is neither an `ObjectKey` nor a `str`.
+            ConfigError: `size` is not a whole number from 0 up.
             TierUnavailableError: With ``fail_open=False``, a tier that may have it did not answer.
         """
         parts = self._open
@@ -252,6 +258,7 @@ class TieredStore:
             if lease is not None:
                 pacer.spent += HIT_BYTES
                 return lease
+        _require_size(size)
         with parts.telemetry.span("get", 1):
             (result,) = await parts.reads.get_many((key,), (name,), (size,))
         self._require_known(result.status, result.tier, result.error)
@@ -260,6 +267,7 @@ class TieredStore:
     def get_nowait(self, key: Key, *, size: int | None = None) -> MemoryObject | None:
         """Return a lease of a value that L1 holds, or None. Raises for wrong keys as `get` does."""
         l1 = self._parts().l1
+        _require_size(size)
         l1.settle()
         lease = l1.lease(wire_name_of(key), key)
         if lease is None:
@@ -281,6 +289,7 @@ class TieredStore:
         Raises:
             KeyFormatError: A key is out of form.
             TypeError: A key is neither an `ObjectKey` nor a `str`.
+            ConfigError: A size is not a whole number from 0 up.
             ValueError: `sizes` has another length than `keys`.
         """
         parts = self._parts()
@@ -289,6 +298,8 @@ class TieredStore:
         known = [None] * len(keys) if sizes is None else list(sizes)
         if len(known) != len(keys):
             raise ValueError(f"{len(known)} sizes for {len(keys)} keys")
+        for size in known:
+            _require_size(size)
         with parts.telemetry.span("get_many", len(keys)):
             return GetResults(await parts.reads.get_many(keys, names, known))
 
@@ -760,3 +771,8 @@ class TieredStore:
     def _tier(parts: Assembly, name: str) -> Tier:
         choice(name, field="name", choices=[tier.name for tier in parts.tiers])
         return next(tier for tier in parts.tiers if tier.name == name)
+
+
+def _require_size(size: object) -> None:
+    if size is not None and (type(size) is not int or size < 0):
+        whole(size, field="size", low=0)

@@ -13,6 +13,7 @@ from tieredkv import (
     GetStatus,
     L1Config,
     TieredStore,
+    WriteBack,
 )
 from tieredkv.backends import DiskBackend
 from tieredkv.config import KiB, MiB
@@ -73,6 +74,22 @@ async def test_wrong_arguments_raise_and_nothing_is_done(store: TieredStore) -> 
     assert not await store.exists("fine")
 
 
+@pytest.mark.parametrize("size", [-1, -100, 1.5, "5", True])
+async def test_a_size_that_is_none_raises_wherever_the_value_is(
+    store: TieredStore, size: object
+) -> None:
+    await store.put("key", b"12345")
+    for _ in ("in L1", "on disk"):
+        with pytest.raises(ConfigError, match="size"):
+            await store.get("key", size=size)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="size"):
+            store.get_nowait("key", size=size)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="size"):
+            await store.get_many(["key", "key"], sizes=[5, size])  # type: ignore[list-item]
+        evict_all(store)
+    assert store.stats().l1.used_bytes == 0
+
+
 async def test_another_size_than_asked_for_is_rejected_on_disk_too(store: TieredStore) -> None:
     await store.put("key", b"12345")
     evict_all(store)
@@ -110,6 +127,9 @@ async def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
         TieredStore(l1="4MiB", max_pending=-1)
     with pytest.raises(TypeError, match="l2 holds a str"):
         TieredStore(l1="4MiB", l2=["disk"])  # type: ignore[list-item]
+    for policy in ("all", WriteBack, ""):
+        with pytest.raises(TypeError, match="write_policy is a WriteThrough"):
+            TieredStore(l1="4MiB", write_policy=policy)  # type: ignore[arg-type]
 
 
 async def test_more_memory_than_there_is_is_refused_in_words(disk: StoppableDisk) -> None:
