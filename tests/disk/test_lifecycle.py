@@ -54,6 +54,20 @@ def test_two_event_loops_at_a_time_use_one_directory(tmp_path: Path) -> None:
         each.result()
 
 
+async def test_another_event_loop_cannot_close_it(tmp_path: Path) -> None:
+    async with opened(DiskBackend(tmp_path)) as backend:
+
+        def close_elsewhere() -> None:
+            with pytest.raises(WrongLoopError):
+                anyio.run(backend.aclose)
+
+        await to_thread.run_sync(close_elsewhere)
+        await put(backend, "name", b"value")
+        assert (await backend.status()).details["is_owner"] is True
+        with (tmp_path / "lock").open() as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 async def test_the_directory_is_in_the_home_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

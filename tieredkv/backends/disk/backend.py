@@ -22,7 +22,13 @@ from tieredkv.backends.disk.index import BLOCK_BYTES
 from tieredkv.backends.disk.volume import NO_ROOM, Volume
 from tieredkv.backends.threaded import WRITE, Operation, OutcomeT, ThreadedBackend
 from tieredkv.config import MiB, Promotion, Size, WriteOn, choice, parse_size
-from tieredkv.errors import ConfigError, StoreClosedError, TierError, TierFullError
+from tieredkv.errors import (
+    ConfigError,
+    StoreClosedError,
+    TierError,
+    TierFullError,
+    WrongLoopError,
+)
 from tieredkv.paths import home_expanded
 from tieredkv.results import (
     DeleteOutcome,
@@ -143,10 +149,15 @@ class DiskBackend(ThreadedBackend[Volume]):
 
     async def aclose(self) -> None:
         """See `Backend.aclose`."""
+        is_ours = True
         try:
             await super().aclose()
+        except WrongLoopError:  # on its own loop it stays in use
+            is_ours = False
+            raise
         finally:
-            self._volume.close()
+            if is_ours:
+                self._volume.close()
 
     async def read_many(self, requests: Sequence[ReadRequest]) -> list[ReadOutcome]:
         """See `Backend.read_many`."""
