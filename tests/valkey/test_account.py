@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from tieredkv.backends import ValkeyBackend
-from tieredkv.results import DeleteStatus, GetStatus
+from tieredkv.results import DeleteStatus, GetStatus, PutStatus
 from tieredkv.testing.backends.requests import Landing, Source
 from tieredkv.testing.valkey import ValkeyServer
 
@@ -42,6 +42,36 @@ async def test_what_the_server_has_dropped_counts_until_that_is_noticed(
     assert read.status is GetStatus.MISS
     assert await counted(backend) == (0, 0)
     await backend.aclose()
+
+
+async def test_what_cannot_be_evicted_counts_and_keeps_others_out(
+    server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.command("ACL", "SETUSER", "writer", "on", ">pw", "~*", "+@all", "-unlink")
+    backend = ValkeyBackend(server.url, user="writer", password="pw", key_prefix="p", capacity=3500)
+    await backend.open()
+    for name in "abc":
+        await backend.write_many([Source(name, bytes(1000)).request()])
+    for names in ("d", "de"):
+        for outcome in await backend.write_many(
+            [Source(name, bytes(1000)).request() for name in names]
+        ):
+            assert outcome.status is PutStatus.FAILED
+            assert "grant +get" in str(outcome.error)
+        assert await counted(backend) == (3, 3000)
+    await backend.aclose()
+    backend = ValkeyBackend(server.url, user="writer", password="pw", key_prefix="p", capacity=2500)
+    await backend.open()
+    with anyio.fail_after(60):
+        while "what exceeds the capacity stays" not in caplog.text:
+            await anyio.sleep(0.001)
+    assert await counted(backend) == (3, 3000)
+    server.command("ACL", "SETUSER", "writer", "+unlink")
+    (outcome,) = await backend.write_many([Source("d", bytes(1000)).request()])
+    await backend.aclose()
+    server.command("ACL", "DELUSER", "writer")
+    assert outcome.status is PutStatus.STORED
+    assert server.command("DBSIZE") == 2
 
 
 async def test_usage_is_a_share_of_the_capacity_if_there_is_one(server: ValkeyServer) -> None:

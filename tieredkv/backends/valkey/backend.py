@@ -254,6 +254,9 @@ class ValkeyBackend(Transfers):
             await self._workers.run(lambda client: self._make_room(client, 0))
         except StoreClosedError:
             pass
+        except ClientError as error:
+            shown = self._mapped("write", error)
+            _log.warning("%s: what exceeds the capacity stays: %s", self.name, shown)
         except TieredKVError as error:
             _log.warning("%s: what was there before is not counted: %s", self.name, error)
 

@@ -325,12 +325,19 @@ class Transfers(ThreadedBackend[OwnedClient]):
         leaving = self._account.make_room(nbytes)
         if not leaving:
             return
+        stay, failure = dict(leaving), None
         try:
-            client.delete([self._key(name) for name, _ in leaving])
-        except BaseException:
-            for name, size in leaving:
+            gone = client.delete([self._key(name) for name in stay])
+            for (name, _), answer in zip(leaving, gone, strict=True):
+                if isinstance(answer, ClientError):
+                    failure = answer
+                else:
+                    del stay[name]
+        finally:
+            for name, size in reversed(stay.items()):
                 self._account.stayed(name, size)
-            raise
+        if failure is not None:
+            raise failure
 
     # -- names, times, errors --------------------------------------------------------------------
 
