@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         quick=given.quick,
         rounds=given.rounds,
         traces=tuple(given.trace),
+        chunks=given.chunks,
         recompute_ms=given.recompute_ms,
         lmcache=given.lmcache,
     )
@@ -72,6 +73,7 @@ def _arguments(name: str, options: Options) -> str:
         + f" --rounds {options.rounds}" * (options.rounds is not None)
         + "".join(f" --trace {trace.name}" for trace in options.traces)
         * (name in {"simulate", "replay"})
+        + f" --chunks {options.chunks}" * (name == "replay" and options.chunks is not None)
         + f" --recompute-ms {options.recompute_ms}"
         * (name == "replay" and options.recompute_ms is not None)
         + " --lmcache PYTHON" * (name == "lmcache_peer")
@@ -102,6 +104,12 @@ def _parser() -> argparse.ArgumentParser:
         help="requests for simulate and replay, once or more (else: a chat that is made up)",
     )
     parser.add_argument(
+        "--chunks",
+        type=int,
+        metavar="N",
+        help="how many distinct ones of a trace replay asks for at most (else: 1500)",
+    )
+    parser.add_argument(
         "--recompute-ms", type=float, metavar="MS", help="what a chunk costs that replay lacks"
     )
     parser.add_argument(
@@ -115,6 +123,8 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
         parser.error(f"no benchmark is called {unknown.pop()!r}: choose from {', '.join(_KNOWN)}")
     if given.rounds is not None and given.rounds < 1:
         parser.error(f"--rounds={given.rounds} must be at least 1")
+    if given.chunks is not None and given.chunks < 1:
+        parser.error(f"--chunks={given.chunks} must be at least 1")
     if given.recompute_ms is not None and not 0 < given.recompute_ms < math.inf:
         parser.error(
             f"--recompute-ms={given.recompute_ms} must be a number of milliseconds above 0"

@@ -66,6 +66,7 @@ class Options:
         quick: Smallest sizes and two rounds: whether it works, not how fast.
         rounds: Number of rounds, or None for each benchmark's own.
         traces: Files of requests to replay.
+        chunks: Most distinct chunks of a trace that are replayed, or None for the usual number.
         recompute_ms: What it takes to compute a chunk that a replay does not find, or None if
             nobody knows.
         lmcache: Interpreter of an environment with LMCache, if there is one.
@@ -74,6 +75,7 @@ class Options:
     quick: bool = False
     rounds: int | None = None
     traces: tuple[Path, ...] = ()
+    chunks: int | None = None
     recompute_ms: float | None = None
     lmcache: Path | None = None
 

@@ -82,11 +82,14 @@ def test_a_trace_is_replayed_through_all_tiers(tmp_path: Path) -> None:
     trace = ROOT / "tests/cli/traces/chat.jsonl.gz"
     done = run(
         *("replay", "--quick", "--rounds", "1", "--json", str(file)),
-        *("--trace", str(trace), "--recompute-ms", "5"),
+        *("--trace", str(trace), "--chunks", "50", "--recompute-ms", "5"),
     )
     assert done.returncode == 0, done.stderr
-    (report,) = json.loads(file.read_text())["benchmarks"]["replay"]["reports"]
-    assert "chat" in report["title"]
+    replay = json.loads(file.read_text())["benchmarks"]["replay"]
+    assert " --trace chat.jsonl.gz --chunks 50 --recompute-ms 5.0" in replay["run"]["command"]
+    (report,) = replay["reports"]
+    assert report["title"].startswith("Replay of chat: ")
+    assert " 50 of them distinct, a sample, 64 KiB each, 5 ms to compute one" in report["title"]
     figures = {figure["name"]: figure["value"] for figure in report["figures"]}
     for tiers in (["L1"], ["L1", "disk"], ["L1", "disk", "valkey"]):
         store = " + ".join(tiers)
@@ -130,6 +133,7 @@ def test_a_peer_that_loads_other_bytes_than_it_stored_is_found_out(loaded: bytes
         (["--quick", "--page"], "leave one of them out"),
         (["lmcache_peer"], "needs --lmcache PYTHON"),
         (["replay", "--trace", "there-is-none"], "there-is-none: No such file"),
+        (["replay", "--chunks", "0"], "--chunks=0 must be at least 1"),
         (["replay", "--recompute-ms", "0"], "--recompute-ms=0.0"),
     ],
 )
