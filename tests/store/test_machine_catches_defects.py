@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -44,12 +44,15 @@ def leaves_deleted_values_in_l1(patch: pytest.MonkeyPatch) -> None:
 
 
 def deletes_in_l1_alone(patch: pytest.MonkeyPatch) -> None:
-    async def delete_many(
-        self: TierWriter, names: Sequence[str], generation: int | None = None
-    ) -> list[DeleteOutcome]:
-        return [DeleteOutcome(DeleteStatus.DELETED)] * len(names)
+    def deleting(
+        self: TierWriter, names: Sequence[str], generation: int
+    ) -> Callable[[], Awaitable[list[DeleteOutcome]]]:
+        async def delete() -> list[DeleteOutcome]:
+            return [DeleteOutcome(DeleteStatus.DELETED)] * len(names)
 
-    patch.setattr(TierWriter, "delete_many", delete_many)
+        return delete
+
+    patch.setattr(TierWriter, "deleting", deleting)
 
 
 def lets_late_writes_win(patch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 
 from tieredkv import PutStatus, TieredStore, WriteThrough
 from tieredkv.config import KiB
@@ -80,3 +81,20 @@ async def test_a_put_that_is_given_up_uncovers_no_earlier_one_that_is_still_pend
         assert await store.get_bytes("key") is None
         await tier.land()
         assert await store.get_bytes("key") is None
+
+
+async def test_a_put_right_behind_a_delete_stays(anyio_backend: object) -> None:
+    tier = MemoryBackend()
+    async with TieredStore("1MiB", [tier]) as store:
+        await store.put("key", b"old")
+        for _ in range(10):  # of tasks that begin together trio picks any first
+            async with anyio.create_task_group() as tasks:
+
+                async def begin(tasks: TaskGroup = tasks) -> None:
+                    tasks.start_soon(store.put, "key", b"new")
+                    await store.delete("key")
+
+                tasks.start_soon(begin)
+            await store.flush()
+            await store.clear()
+            assert await store.get_bytes("key") == b"new"

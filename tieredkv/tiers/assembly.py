@@ -217,9 +217,7 @@ class Assembly:
             some = [name for name in names[at : at + _CLEARED_TOGETHER] if name not in self.pins]
             generation = self._generations.draw()
             with self._inflight.changing(some), self.pins.kept_away(some):
-                (outcomes,) = await self._detached.gather(
-                    [partial(writer.delete_many, some, generation)]
-                )
+                (outcomes,) = await self._detached.gather([writer.deleting(some, generation)])
             removed += sum(outcome.status is DeleteStatus.DELETED for outcome in outcomes)
         return removed
 
@@ -244,7 +242,7 @@ class Assembly:
                 outcomes[name] = {self.l1.name: DeleteOutcome(status)}
             writers = tuple(self._writes.writers)
             answers = await self._detached.gather(
-                partial(writer.delete_many, names, generation) for writer in writers
+                [writer.deleting(names, generation) for writer in writers]
             )
             for writer, answer in zip(writers, answers, strict=True):
                 for name, outcome in zip(names, answer, strict=True):

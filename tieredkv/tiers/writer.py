@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -122,14 +123,25 @@ class TierWriter:
             self._finish(turn.put, turn.unknown or WriteOutcome(PutStatus.SKIPPED, "closed"))
             self._end_turn(name, turn.end)
 
-    async def delete_many(self, names: Sequence[str], generation: int) -> list[DeleteOutcome]:
-        """Delete after what runs for these keys, and instead of what waits; not to be cancelled.
+    def deleting(
+        self, names: Sequence[str], generation: int
+    ) -> Callable[[], Coroutine[Any, Any, list[DeleteOutcome]]]:
+        """Take the turns of a delete: after what runs for these keys, instead of what waits.
 
         Args:
             names: Distinct wire names.
             generation: That of the delete.
+
+        Returns:
+            What carries it out; to be called once, soon, and not to be cancelled.
         """
         turns = [(name, *self._take_turn(name, DELETED)) for name in names]
+        return partial(self._delete, turns, generation)
+
+    async def _delete(
+        self, turns: Sequence[tuple[str, anyio.Event | None, anyio.Event]], generation: int
+    ) -> list[DeleteOutcome]:
+        names = [name for name, _, _ in turns]
         try:
             for _, before, _ in turns:
                 if before is not None:
