@@ -210,10 +210,11 @@ class ThreadedBackend(Backend, Generic[ClientT]):
         """See `Backend.write_many`."""
         outcomes: list[WriteOutcome | None] = [None] * len(requests)
         last = {request.name: place for place, request in enumerate(requests)}
+        limit = self.capabilities.max_value_bytes
         for place, request in enumerate(requests):
             if last[request.name] != place:
                 outcomes[place] = WriteOutcome(PutStatus.SKIPPED, "superseded")
-            elif (limit := self.capabilities.max_value_bytes) and request.nbytes > limit:
+            elif limit and request.nbytes > limit:
                 outcomes[place] = WriteOutcome(PutStatus.REJECTED, "too_large")
         places_left = [place for place, outcome in enumerate(outcomes) if outcome is None]
         plan = list(self._planned(requests, places_left, self.write_job_bytes or self.job_bytes))

@@ -261,9 +261,7 @@ class DiskBackend(ThreadedBackend[Volume]):
         return size_mismatch(result, request.nbytes)
 
     def _write(self, client: Volume, request: WriteRequest) -> WriteOutcome:
-        client.write(request.name, request.seal())
-        self._succeeded("write")
-        return _STORED
+        return self._write_group(client, [request])[0]
 
     def _write_group(
         self, client: Volume, requests: Sequence[WriteRequest]

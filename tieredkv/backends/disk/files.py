@@ -76,8 +76,8 @@ class Files:
         Raises:
             OSError: They cannot.
         """
-        temporary = self.write(memoryview(b"probe"))
-        moved = self.temporaries.new()
+        temporary, moved = self.temporaries.new(2)
+        self.write(temporary, memoryview(b"probe"))
         os.rename(temporary, moved)
         os.unlink(moved)
 
@@ -146,13 +146,12 @@ class Files:
             if not older_than_s or abs(time.time() - os.stat(path).st_mtime) > older_than_s:
                 os.utime(path)
 
-    def write(self, value: memoryview) -> str:
-        """Write a value to a temporary file; return its path.
+    def write(self, temporary: str, value: memoryview) -> None:
+        """Write a value to a new temporary file.
 
         Raises:
             OSError: It cannot be written; nothing is left of it.
         """
-        temporary = self.temporaries.new()
         descriptor = os.open(temporary, _OPEN_NEW, _FILE_MODE)
         try:
             try:
@@ -166,7 +165,6 @@ class Files:
         except BaseException:
             self.discard(temporary)
             raise
-        return temporary
 
     def publish(self, temporary: str, path: str) -> None:
         """Give a temporary file its name, in place of what has that name.
@@ -176,10 +174,12 @@ class Files:
         """
         for _ in range(_PUBLISH_TRIES - 1):
             try:
-                return os.rename(temporary, path)
+                os.rename(temporary, path)
             except FileNotFoundError:  # the first value of a shard, or a directory just removed
                 self._make_directories(os.path.dirname(path))
-        return os.rename(temporary, path)
+            else:
+                return
+        os.rename(temporary, path)
 
     def settle(self, path: str) -> None:
         """Make a name that was just published survive a crash of the machine, if that is wanted.

@@ -68,14 +68,32 @@ class Index:
 
     def put(self, shard: int, file: str, nbytes: int) -> None:
         """Note that a value was written, in place of what had its name."""
-        files = self._shards[shard]
-        if file in files:
-            self.forget(shard, file)
-        room, used_us = room_bytes(nbytes), self._next_us()
-        files[file] = room // BLOCK_BYTES << _TIME_BITS | used_us
-        self._earliest[shard] = min(self._earliest[shard], used_us)
-        self.count += 1
-        self.room_bytes += room
+        self.put_many([(shard, file, nbytes)])
+
+    def put_many(self, values: Iterable[tuple[int, str, int]]) -> int:
+        """Note that values were written, in this order, in place of what had their names.
+
+        Args:
+            values: Shard, file and bytes of each.
+
+        Returns:
+            The room that they take.
+        """
+        used_us = self._next_us()
+        blocks = 0
+        for shard, file, nbytes in values:
+            files = self._shards[shard]
+            if file in files:
+                self.forget(shard, file)
+            taken = -(-nbytes // BLOCK_BYTES) or 1
+            files[file] = taken << _TIME_BITS | used_us
+            self._earliest[shard] = min(self._earliest[shard], used_us)
+            used_us += 1
+            blocks += taken
+            self.count += 1
+        self._now_us = used_us
+        self.room_bytes += blocks * BLOCK_BYTES
+        return blocks * BLOCK_BYTES
 
     def touch(self, places: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
         """Note that values were used, in this order; those that are not known stay so.

@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tieredkv.backends.disk.index import Index, Oldest, room_bytes
@@ -65,6 +66,18 @@ class Space:
         """Return the lock under which files of a shard get and lose their names."""
         return self._stripes[shard]
 
+    @contextmanager
+    def stripes(self, shards: Iterable[int]) -> Iterator[None]:
+        """Hold the locks of several shards; taken in order, so that two such wait for no circle."""
+        locks = [self._stripes[shard] for shard in sorted(set(shards))]
+        for lock in locks:
+            lock.acquire()
+        try:
+            yield
+        finally:
+            for lock in locks:
+                lock.release()
+
     def reserve(self, *sizes: int) -> None:
         """Make room for values that fit into the capacity together.
 
@@ -91,11 +104,16 @@ class Space:
             while self._leaving_bytes and not self._fits(self._leaving_bytes):
                 self._wait_for_change()
 
-    def commit(self, shard: int, file: str, nbytes: int) -> None:
-        """Note that a value whose room was reserved has its name now; under the shard's stripe."""
+    def commit(self, stored: Sequence[tuple[int, str, int]]) -> None:
+        """Note that values whose room was reserved have their names now.
+
+        Under the stripes of their shards.
+
+        Args:
+            stored: Shard, file and bytes of each.
+        """
         with self._lock:
-            self._index.put(shard, file, nbytes)
-            self._coming_bytes -= room_bytes(nbytes)
+            self._coming_bytes -= self._index.put_many(stored)
             self._tell_change()
 
     def cancel(self, *sizes: int) -> None:

@@ -60,9 +60,10 @@ class Temporaries:
                 with contextlib.suppress(FileNotFoundError):
                     self._descriptor = locks.take(self._own, locks.DIRECTORY)
 
-    def new(self) -> str:
-        """Return a path that no other file has or had."""
-        return f"{self._own}/{os.getpid()}-{next(self._numbers)}"
+    def new(self, count: int) -> list[str]:
+        """Return paths that no other file has or had."""
+        head = f"{self._own}/{os.getpid()}-"
+        return [f"{head}{number}" for number in itertools.islice(self._numbers, count)]
 
     def sweep(self) -> None:
         """Remove what processes that have ended left.

@@ -123,57 +123,20 @@ class Volume:
         )
         return results
 
-    def write(self, name: str, value: memoryview) -> None:
-        """Store a value in place of what the name held.
+    def write_many(self, values: Sequence[tuple[str, memoryview]]) -> list[BaseException | None]:
+        """Store values in place of what their names held; calls of the system as in `read_many`.
 
         Where the disk is full, values are evicted, and where the directory has vanished, it is made
         again; both once.
 
-        Raises:
-            OSError: It was not stored; the name holds what it held, or nothing.
-        """
-        shard, file = place_of(name)
-        try:
-            self._store(shard, file, value)
-        except OSError as error:
-            if error.errno in NO_ROOM:
-                if not self._made_room(value.nbytes):
-                    raise
-            elif error.errno == errno.ENOENT:
-                self.files.prepare()
-            else:
-                raise
-        else:
-            return
-        self._store(shard, file, value)
-
-    def write_many(self, values: Sequence[tuple[str, memoryview]]) -> list[BaseException | None]:
-        """Do as `write` for several values, the calls of the system together as in `read_many`.
-
         Returns:
-            For each value None, or why it was not stored.
+            For each value None, or why it was not stored: the name holds what it held, or nothing.
         """
-        space = self.survey.space
-        sizes = [value.nbytes for _, value in values]
-        if len(values) == 1 or not self._reserved(space, sizes):
-            return [self._tried(*value) for value in values]
-        errors: list[BaseException | None] = [None] * len(values)
-        written: list[tuple[int, int, str, str]] = []
-        for at, (name, value) in enumerate(values):
-            try:
-                written.append((at, *place_of(name), self.files.write(value)))
-            except BaseException as error:  # noqa: BLE001 - of this value alone
-                errors[at] = without_frames(error)
-                if space is not None:
-                    space.cancel(value.nbytes)
-        for at, shard, file, temporary in written:
-            try:
-                self._publish(space, shard, file, temporary, sizes[at])
-            except BaseException as error:  # noqa: BLE001 - of this value alone
-                errors[at] = without_frames(error)
         return [
-            self._tried(*value) if getattr(error, "errno", None) in _REMEDIED else error
-            for value, error in zip(values, errors, strict=True)
+            self._written_again(*value, error)
+            if isinstance(error, OSError) and error.errno in _REMEDIED
+            else error
+            for value, error in zip(values, self._written(values), strict=True)
         ]
 
     def nbytes(self, name: str) -> int:
@@ -244,61 +207,83 @@ class Volume:
         self.files.prepare()
         self.files.probe()
 
-    def _tried(self, name: str, value: memoryview) -> BaseException | None:
-        """Write a value; return why that did not work."""
-        try:
-            self.write(name, value)
-        except BaseException as error:  # noqa: BLE001 - handed on
-            return without_frames(error)
-        return None
-
-    def _store(self, shard: int, file: str, value: memoryview) -> None:
+    def _written(self, values: Sequence[tuple[str, memoryview]]) -> list[BaseException | None]:
+        """Store values; return for each why it was not stored, or None."""
         space = self.survey.space
         if space is not None:
-            space.reserve(value.nbytes)
-        try:
-            temporary = self.files.write(value)
-        except BaseException:
-            if space is not None:
-                space.cancel(value.nbytes)
-            raise
-        self._publish(space, shard, file, temporary, value.nbytes)
-
-    def _reserved(self, space: Space | None, sizes: Sequence[int]) -> bool:
-        """Reserve room for several values, if they can be there at a time."""
+            try:
+                self._reserve(space, [value.nbytes for _, value in values])
+            except OSError as error:
+                if len(values) == 1:
+                    return [without_frames(error)]
+                return [self._written([value])[0] for value in values]  # some may find room
+        temporaries = self.files.temporaries.new(len(values))
+        writes = [
+            _Write(self.files, name, value, temporary)
+            for (name, value), temporary in zip(values, temporaries, strict=True)
+        ]
+        store = self.files.write
+        for write in writes:
+            if write.error is None:
+                try:
+                    store(write.temporary, write.value)
+                except BaseException as error:  # noqa: BLE001 - of this value alone
+                    write.error = without_frames(error)
         if space is None:
-            return True
-        if self._capacity_bytes is not None and sum(map(room_bytes, sizes)) > self._capacity_bytes:
-            return False
-        try:
-            space.reserve(*sizes)
-        except OSError:  # one by one, each meets it itself
-            return False
-        return True
+            self._publish(writes)
+        else:
+            with space.stripes(write.shard for write in writes):
+                self._publish(writes)
+                space.commit([write.stored for write in writes if write.error is None])
+            space.cancel(*(write.value.nbytes for write in writes if write.error is not None))
+        for write in writes:
+            if write.error is None:
+                write.error = self._unsettled(write)
+        return [write.error for write in writes]
 
-    def _publish(
-        self, space: Space | None, shard: int, file: str, temporary: str, nbytes: int
-    ) -> None:
-        """Give a value that was written, and whose room was reserved, its name."""
-        path = self.files.path(shard, file)
+    def _publish(self, writes: Sequence[_Write]) -> None:
+        """Give the values that were written their names."""
+        publish = self.files.publish
+        for write in writes:
+            if write.error is None:
+                try:
+                    publish(write.temporary, write.path)
+                except BaseException as error:  # noqa: BLE001 - of this value alone
+                    self.files.discard(write.temporary)
+                    write.error = without_frames(error)
+
+    def _written_again(self, name: str, value: memoryview, error: OSError) -> BaseException | None:
+        """Do something about why a value was not stored, and store it; if not, return why."""
         try:
-            if space is None:
-                self.files.publish(temporary, path)
-            else:
-                with space.stripe(shard):
-                    self.files.publish(temporary, path)
-                    space.commit(shard, file, nbytes)
-        except BaseException:
-            self.files.discard(temporary)
-            if space is not None:
-                space.cancel(nbytes)
-            raise
+            if error.errno == errno.ENOENT:
+                self.files.prepare()
+            elif not self._made_room(value.nbytes):
+                return error
+        except BaseException as worse:  # noqa: BLE001 - handed on
+            return without_frames(worse)
+        return self._written([(name, value)])[0]
+
+    def _reserve(self, space: Space, sizes: Sequence[int]) -> None:
+        """Reserve room for several values, if they can be there at a time.
+
+        Raises:
+            OSError: They cannot, or nothing could be evicted.
+        """
+        if len(sizes) > 1 and (limit_bytes := self._capacity_bytes) is not None:
+            needed_bytes = sum(map(room_bytes, sizes))
+            if needed_bytes > limit_bytes:
+                raise OSError(errno.ENOSPC, f"{needed_bytes} bytes are more than {limit_bytes}")
+        space.reserve(*sizes)
+
+    def _unsettled(self, write: _Write) -> BaseException | None:
+        """Return why a value that has its name may not survive a crash; it is gone then."""
         try:
-            self.files.settle(path)
-        except OSError:
+            self.files.settle(write.path)
+        except BaseException as error:  # noqa: BLE001 - handed on
             with contextlib.suppress(OSError):  # the error that led here is the one to tell
-                self._remove(shard, file)
-            raise
+                self._remove(write.shard, write.file)
+            return without_frames(error)
+        return None
 
     def _made_room(self, nbytes: int) -> bool:
         """Evict for so many bytes on a full disk; nothing, if all of ours would not be enough."""
@@ -315,6 +300,28 @@ class Volume:
         with space.stripe(shard):
             self.files.delete(path)
             space.forget(shard, file)
+
+
+class _Write:
+    """A value on its way to its name."""
+
+    __slots__ = ("error", "file", "path", "shard", "temporary", "value")
+
+    def __init__(self, files: Files, name: str, value: memoryview, temporary: str) -> None:
+        self.value: memoryview = value
+        self.temporary: str = temporary
+        self.error: BaseException | None = None
+        try:
+            self.shard, self.file = place_of(name)
+        except UnicodeError as error:
+            self.shard, self.file = 0, ""
+            self.error = without_frames(error)
+        self.path: str = files.path(self.shard, self.file)
+
+    @property
+    def stored(self) -> tuple[int, str, int]:
+        """Shard, file and bytes, for the account."""
+        return self.shard, self.file, self.value.nbytes
 
 
 def _checked(request: ReadRequest) -> GetStatus | BaseException:
