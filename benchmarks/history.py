@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import takewhile
 from typing import Final
 
 import anyio
@@ -16,8 +17,7 @@ from tieredkv.config import KiB
 __all__ = ["History"]
 
 _SIZES: Final = (16, 1 * KiB, 5_000, 40 * KiB, 100_000, 300 * KiB)
-_REMEMBERED: Final = 50_000  # versions, of all keys together
-_MOST_OF_A_KEY: Final = 1_000
+_REMEMBERED: Final = 20_000  # versions: no read takes as long as so many puts and deletes
 
 
 class History:
@@ -33,6 +33,7 @@ class History:
         self.verified_bytes: int = 0
         self._versions: dict[str, dict[bytes, int]] = defaultdict(dict)
         self._oldest: Counter[str] = Counter()  # version that a read may bring
+        self._passed: deque[tuple[int, str, int]] = deque()  # when what of a key became too old
         self._last = 0
         self._changing: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
 
@@ -47,27 +48,24 @@ class History:
     def new_value(self, key: str, chance: random.Random) -> tuple[bytes, int]:
         """Return a value for a key, and its version."""
         value = chance.randbytes(chance.choice(_SIZES) + chance.randrange(16))
-        versions = self._versions[key]
-        if len(versions) >= _MOST_OF_A_KEY:
-            self._forget(versions)
-        return value, versions.setdefault(xxh3_128_digest(value), self.next_version())
+        digest = xxh3_128_digest(value)
+        return value, self._versions[key].setdefault(digest, self.next_version())
 
     def next_version(self) -> int:
         self._last += 1
         return self._last
-
-    def _forget(self, versions: dict[bytes, int]) -> None:
-        """Drop the versions that no read can still be at."""
-        for digest in [old for old, at in versions.items() if at < self._last - _REMEMBERED]:
-            del versions[digest]
 
     def oldest(self, key: str) -> int:
         """Return the oldest version that a read may bring which begins now."""
         return self._oldest[key]
 
     def changed(self, key: str, version: int) -> None:
-        """Note that a put or delete has returned."""
-        self._oldest[key] = max(version, self._oldest[key])
+        """Note that a put or delete has returned, or a read that shows it."""
+        if version > self._oldest[key]:
+            self._oldest[key] = version
+            self._passed.append((self._last, key, version))
+        while self._passed and self._passed[0][0] < self._last - _REMEMBERED:
+            self._forget(*self._passed.popleft()[1:])
 
     def verify(self, key: str, value: memoryview | bytearray, oldest: int, where: str) -> None:
         """Compare what a read has brought that began when a version was the oldest."""
@@ -79,3 +77,9 @@ class History:
             self.wrong.append(f"{key}: {where} has version {version} after {oldest}")
         else:
             self.changed(key, version)
+
+    def _forget(self, key: str, oldest: int) -> None:
+        """Drop the versions of a key that no read can still be at."""
+        versions = self._versions[key]
+        for digest in [*takewhile(lambda digest: versions[digest] < oldest, versions)]:
+            del versions[digest]
