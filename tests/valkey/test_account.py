@@ -44,6 +44,37 @@ async def test_what_the_server_has_dropped_counts_until_that_is_noticed(
     await backend.aclose()
 
 
+@pytest.mark.parametrize("nbytes", [1000, 300_000])  # in one group, and each in a worker of its own
+async def test_values_that_are_written_together_keep_to_the_capacity(
+    server: ValkeyServer, nbytes: int
+) -> None:
+    backend = ValkeyBackend(server.url, key_prefix="p", capacity=3 * nbytes + nbytes // 2)
+    await backend.open()
+    outcomes = await backend.write_many(
+        [Source(f"{number}", bytes(nbytes)).request() for number in range(8)]
+    )
+    assert {outcome.status for outcome in outcomes} == {PutStatus.STORED}
+    assert await counted(backend) == (3, 3 * nbytes)
+    assert server.command("DBSIZE") == 3
+    await backend.aclose()
+
+
+async def test_a_group_without_an_answer_counts() -> None:
+    with ValkeyServer() as server:
+        backend = ValkeyBackend(
+            server.url, key_prefix="p", capacity=10_000, request_timeout_s=0.3, num_workers=1
+        )
+        await backend.open()
+        while backend._detached.pending:  # it counts what is there
+            await anyio.sleep(0.001)
+        server.pause()
+        outcomes = await backend.write_many([Source(name, bytes(1000)).request() for name in "ab"])
+        server.resume()
+        assert {outcome.status for outcome in outcomes} == {PutStatus.UNKNOWN}
+        assert await counted(backend) == (2, 2000)
+        await backend.aclose()
+
+
 async def test_what_cannot_be_evicted_counts_and_keeps_others_out(
     server: ValkeyServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,6 +1,7 @@
 """What this process knows to be in the server, where the capacity is ours to keep.
 
-Called from worker threads; the lock guards the books only.
+What is being written counts before it is there, so the capacity is kept at any time. Called from
+worker threads; nothing waits for the server under the lock.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class Account:
         self.capacity_bytes: int = capacity_bytes
         self.evicted: int = 0
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._coming_bytes = 0
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._used_bytes = 0
         self._gone: set[str] | None = None  # while somebody counts
@@ -51,8 +54,9 @@ class Account:
         return len(self._sizes)
 
     def stored(self, name: str, nbytes: int) -> None:
-        """Note a value that was written, or may have been."""
+        """Note a value that was written, or may have been, into room that was reserved."""
         with self._lock:
+            self._arrived(nbytes)
             self._used_bytes += nbytes - self._sizes.pop(name, 0)
             self._sizes[name] = nbytes
 
@@ -85,11 +89,18 @@ class Account:
             self.evicted -= 1
         self.found(name, nbytes)
 
-    def make_room(self, nbytes: int) -> list[tuple[str, int]]:
-        """Return the values that have to go for so many bytes more, as if they were gone."""
+    def reserve(self, nbytes: int) -> list[tuple[str, int]]:
+        """Reserve room, and return the values that have to go for it, as if they were gone.
+
+        `stored` or `cancel` must follow. Waits while values that others write need all of the
+        capacity.
+        """
         leaving = []
         with self._lock:
-            while self._sizes and self._used_bytes + nbytes > self.capacity_bytes:
+            while self._coming_bytes and self._coming_bytes + nbytes > self.capacity_bytes:
+                self._changed.wait()
+            self._coming_bytes += nbytes
+            while self._sizes and self._used_bytes + self._coming_bytes > self.capacity_bytes:
                 name, size = self._sizes.popitem(last=False)
                 self._used_bytes -= size
                 leaving.append((name, size))
@@ -97,3 +108,12 @@ class Account:
                     self._gone.add(name)
             self.evicted += len(leaving)
         return leaving
+
+    def cancel(self, nbytes: int) -> None:
+        """Give reserved room back: nothing was written."""
+        with self._lock:
+            self._arrived(nbytes)
+
+    def _arrived(self, nbytes: int) -> None:
+        self._coming_bytes -= nbytes
+        self._changed.notify_all()

@@ -166,33 +166,37 @@ class Transfers(ThreadedBackend[OwnedClient]):
         self._make_room(client, request.nbytes)
         try:
             client.set(self._key(request.name), value, self._ttl_ms(request))
-        except ClientError as error:
-            return self._not_written(error, request)
+        except BaseException as error:
+            self._not_written(error, request)
+            raise
         return self._written(request)
 
     def _write_group(
         self, client: OwnedClient, requests: Sequence[WriteRequest]
     ) -> Sequence[WriteOutcome]:
-        if len(requests) == 1:
+        if len(requests) == 1 or not self._fit(requests):
             return super()._write_group(client, requests)
         values, sealed = self._sealed(client, requests)
         sent = [requests[place] for place in values]
 
         def send() -> Sequence[ClientError | None]:
+            items = [
+                (self._key(requests[place].name), value, self._ttl_ms(requests[place]))
+                for place, value in values.items()
+            ]
             self._make_room(client, sum(request.nbytes for request in sent))
-            return client.set_many(
-                [
-                    (self._key(requests[place].name), value, self._ttl_ms(requests[place]))
-                    for place, value in values.items()
-                ]
-            )
+            try:
+                return client.set_many(items)
+            except BaseException as error:
+                for request in sent:
+                    self._not_written(error, request)
+                raise
 
         def settle(failure: ClientError | None, request: WriteRequest) -> WriteOutcome:
             if failure is None:
                 return self._written(request)
-            if failure.kind in _MOVING:
-                return self._write(client, request)
-            return self._not_written(failure, request)
+            self._not_written(failure, request)
+            return self._again(failure, self._write, client, request)
 
         written = self._settled(WRITE, client, sent, send, settle) if sent else ()
         if written is None:
@@ -206,10 +210,18 @@ class Transfers(ThreadedBackend[OwnedClient]):
             self._account.stored(request.name, request.nbytes)
         return _STORED
 
-    def _not_written(self, error: ClientError, request: WriteRequest) -> WriteOutcome:
-        if error.kind in _OUTAGES and self.capacity_bytes is not None:
-            self._account.stored(request.name, request.nbytes)  # it may be
-        raise error
+    def _not_written(self, error: BaseException, request: WriteRequest) -> None:
+        if self.capacity_bytes is None:
+            return
+        if isinstance(error, ClientError) and error.kind in _OUTAGES:  # it may be nevertheless
+            self._account.stored(request.name, request.nbytes)
+        else:
+            self._account.cancel(request.nbytes)
+
+    def _fit(self, requests: Sequence[WriteRequest]) -> bool:
+        """Say whether values can be in the server at a time."""
+        capacity = self.capacity_bytes
+        return capacity is None or sum(request.nbytes for request in requests) <= capacity
 
     def _stat(self, client: OwnedClient, name: str) -> StatOutcome:
         return self._sized(name, self._size(client, name))
@@ -321,9 +333,8 @@ class Transfers(ThreadedBackend[OwnedClient]):
         raise failure
 
     def _make_room(self, client: OwnedClient, nbytes: int) -> None:
-        """Evict what has to go for so many bytes more."""
-        leaving = self._account.make_room(nbytes)
-        if not leaving:
+        """Reserve room for so many bytes, if we have to, and evict what has to go for them."""
+        if self.capacity_bytes is None or not (leaving := self._account.reserve(nbytes)):
             return
         stay, failure = dict(leaving), None
         try:
@@ -336,6 +347,8 @@ class Transfers(ThreadedBackend[OwnedClient]):
         finally:
             for name, size in reversed(stay.items()):
                 self._account.stayed(name, size)
+            if stay:
+                self._account.cancel(nbytes)
         if failure is not None:
             raise failure
 
