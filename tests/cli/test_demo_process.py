@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ ENDLESS = ("--limit", "100000", "--value-size", "64")
 SHORT = ("--limit", "20", "--value-size", "4KiB", "--l1", "1MiB")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_with_the_table_so_far_and_nothing_left_behind(
     number: signal.Signals, python: tuple[str, ...], environment: dict[str, str], temporary: Path
 ) -> None:
@@ -37,6 +38,44 @@ def test_a_signal_ends_it_with_the_table_so_far_and_nothing_left_behind(
     assert [line.split()[0] for line in out.splitlines()[2:5]] == ["l1", "disk", "computed"]
     assert " of 100,000 requests in " in out
     assert list(temporary.iterdir()) == []
+
+
+def test_nothing_is_left_behind_however_often_ctrl_c_is_pressed(
+    python: tuple[str, ...], environment: dict[str, str], temporary: Path
+) -> None:
+    with subprocess.Popen(
+        [*python, "-m", "tieredkv", "demo", *ENDLESS],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("100,000 requests, ")
+        while process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.001)
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_hangup_that_is_ignored_does_not_end_it(
+    python: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    with subprocess.Popen(
+        ["nohup", *python, "-m", "tieredkv", "demo", *SHORT],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("20 requests, ")
+        process.send_signal(signal.SIGHUP)
+        out, _ = process.communicate()
+    assert process.returncode == 0
+    assert "20 of 20 requests in " in out
 
 
 def test_ctrl_c_before_it_has_begun_is_quiet(

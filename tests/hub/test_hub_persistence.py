@@ -67,6 +67,13 @@ def test_a_killed_hub_loses_nothing_that_it_has_answered(tmp_path: Path, client:
         assert download(api, tmp_path / "value", "key") == value
 
 
+def test_ctrl_c_at_a_terminal_does_not_reach_the_process_of_a_hub(tmp_path: Path) -> None:
+    """Not even while it starts: it is not of the group that the terminal sends signals to."""
+    with hub.start(tmp_path, process=True) as server:
+        assert isinstance(server, hub.ProcessHub)
+        assert os.getpgid(server.pid) == server.pid
+
+
 def test_a_change_that_was_not_written_whole_has_not_happened(tmp_path: Path, ask: Ask) -> None:
     with hub.start(tmp_path) as server:
         ask(server, "POST", f"/api/buckets/{BUCKET}", {})

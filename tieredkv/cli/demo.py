@@ -7,7 +7,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -114,22 +114,23 @@ def demo(
     tiers = _tiers(tier_names)
     faults = checked(kills, restarts, tiers)
     requests = _requests(trace_path, limit, seed)
-    try:
-        directory = tempfile.TemporaryDirectory(prefix="tieredkv-demo-")
-    except OSError as error:
-        raise click.ClickException(f"no temporary directory: {error.strerror}") from None
-    with directory as path:
-        capacities = [_NEXT_TO_L1**place * l1_bytes for place in range(1, len(tiers))]
-        capacities.append(max(_LAST_TO_L1 * l1_bytes, *capacities, 0))
-        media = [
-            MEDIA[tier](Path(path), capacity_bytes)
-            for tier, capacity_bytes in zip(tiers, capacities, strict=True)
-        ]
-        _check_room(path, media, distinct_chunks(requests) * value_bytes)
-        show = Demonstration(
-            media, faults, Contents(seed, value_bytes), requests, l1_bytes=l1_bytes
-        )
-        report = anyio.run(show.run)
+    capacities = [_NEXT_TO_L1**place * l1_bytes for place in range(1, len(tiers))]
+    capacities.append(max(_LAST_TO_L1 * l1_bytes, *capacities, 0))
+
+    async def run() -> tuple[Report, signal.Signals | None]:
+        # From here on a signal raises nothing, so that all is removed however many there are.
+        with anyio.open_signal_receiver(*_ends()) as signals, _temporary_directory() as path:
+            media = [
+                MEDIA[tier](path, capacity_bytes)
+                for tier, capacity_bytes in zip(tiers, capacities, strict=True)
+            ]
+            _check_room(path, media, distinct_chunks(requests) * value_bytes)
+            show = Demonstration(
+                media, faults, Contents(seed, value_bytes), requests, l1_bytes=l1_bytes
+            )
+            return await show.run(signals), show.signal
+
+    report, ended_by = anyio.run(run)
     if as_json:
         click.echo(json.dumps(report.as_json(), indent=2))
     else:
@@ -139,7 +140,7 @@ def demo(
         console.print(report.verdict(), soft_wrap=True)
     if not report.is_right:
         return 1
-    return 0 if show.signal is None else 128 + show.signal
+    return 0 if ended_by is None else 128 + ended_by
 
 
 class Demonstration:
@@ -166,8 +167,8 @@ class Demonstration:
         self._l1_bytes = l1_bytes
         self._phases = Phases()
 
-    async def run(self) -> Report:
-        """Replay the requests, or as many as are served when SIGINT or SIGTERM comes.
+    async def run(self, signals: AsyncIterator[signal.Signals]) -> Report:
+        """Replay the requests, or as many as are served when a signal comes.
 
         Raises:
             click.ClickException: A medium cannot be started.
@@ -176,10 +177,7 @@ class Demonstration:
         console = Console(stderr=True, highlight=False)
         screen = Screen(console)
         tiers = ["l1", *self._media]
-        with (
-            anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
-            ExitStack() as running,
-        ):
+        with ExitStack() as running:
             backends = [running.enter_context(medium.running()) for medium in self._media.values()]
             async with TieredStore(
                 self._l1_bytes,
@@ -259,6 +257,23 @@ class Demonstration:
         return holdings
 
 
+def _ends() -> Iterator[signal.Signals]:
+    """Yield the signals that end the demo: none that is ignored, as by `nohup`."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            yield number
+
+
+@contextmanager
+def _temporary_directory() -> Iterator[Path]:
+    try:
+        directory = tempfile.TemporaryDirectory(prefix="tieredkv-demo-")
+    except OSError as error:
+        raise click.ClickException(f"no temporary directory: {error.strerror}") from None
+    with directory as path:
+        yield Path(path)
+
+
 def _requests(trace_path: Path | None, limit: int | None, seed: int) -> list[Request]:
     if trace_path is None:
         return list(islice(chat(seed), limit or _CHAT_REQUESTS))
@@ -291,12 +306,12 @@ def _check_sizes(value_bytes: int, l1_bytes: int) -> None:
         )
 
 
-def _check_room(path: str, media: Sequence[Medium], contents_bytes: int) -> None:
+def _check_room(path: Path, media: Sequence[Medium], contents_bytes: int) -> None:
     needed_bytes = sum(medium.required_bytes(contents_bytes) for medium in media)
     free_bytes = shutil.disk_usage(path).free
     if needed_bytes > free_bytes:
         raise click.UsageError(
             f"the tiers need {size_text(needed_bytes)}, {size_text(free_bytes)} are free in "
-            f"{Path(path).parent}: lower --l1 (the tiers are many times as large) or --limit, or "
+            f"{path.parent}: lower --l1 (the tiers are many times as large) or --limit, or "
             "set TMPDIR"
         )

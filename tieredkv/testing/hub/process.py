@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import subprocess
 import sys
 import threading
@@ -47,6 +46,7 @@ class ProcessHub(LocalHub):
             cwd=_IMPORT_ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the parent, who stops it
         )
         plain = attrs.asdict(settings) | {"root": str(settings.root)}
         try:
@@ -107,7 +107,6 @@ class ProcessHub(LocalHub):
 
 def serve_commands(commands: IO[bytes], answers: IO[bytes]) -> None:
     """Be the child: start as the first line says, then obey until the lines end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, who stops us
     plain = json.loads(commands.readline())
     settings = HubSettings(**plain | {"root": Path(plain["root"])})
     with ThreadHub(settings) as hub:
