@@ -108,7 +108,7 @@ class StoppableDisk(DiskBackend):
     def _write(self, client: Any, request: WriteRequest) -> WriteOutcome:
         self.writes.append(request.name)
         self._pass()
-        return super()._write(client, request)
+        return super()._write_group(client, [request])[0]
 
     def _stat(self, client: Any, name: str) -> StatOutcome:
         if self.error is not None:
