@@ -160,6 +160,8 @@ class BlockingTieredStore:
 
     def __enter__(self) -> Self:
         """See `TieredStore.__aenter__`."""
+        if self._portal is not None:  # that of the open store must not be lost
+            raise StoreClosedError("a store is opened once: make a new one")
         kind, options = self._loop
         with ExitStack() as opening:
             self._portal = opening.enter_context(start_blocking_portal(kind, dict(options)))

@@ -51,6 +51,14 @@ def test_it_has_the_calls_of_the_async_store_with_the_same_arguments() -> None:
         ), name
 
 
+def test_a_second_opening_is_refused_and_leaves_the_first_alone(
+    store: BlockingTieredStore,
+) -> None:
+    with pytest.raises(StoreClosedError, match="make a new one"):
+        store.__enter__()
+    assert store.put("key", b"bytes").ok
+
+
 def test_values_go_in_and_come_back(store: BlockingTieredStore) -> None:
     assert store.put(KEY, b"bytes").ok
     assert [result.ok for result in store.put_many([("a", b"1"), ("b", b"22")])] == [True, True]
