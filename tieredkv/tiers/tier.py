@@ -309,7 +309,7 @@ class Tier:
         with self._telemetry.span(f"{operation} {self.name}", len(requests)) as span:
             began = time.perf_counter()
             outcomes, error = await self._call(operation, call, requests, shielded=shielded)
-            if len(outcomes) != len(requests):
+            if not outcomes or len(outcomes) != len(requests):  # a third party's may be None
                 error = error or TierError(self.name, operation, "an outcome is missing")
                 outcomes = [failed(error)] * len(requests)
             duration_s = time.perf_counter() - began
