@@ -643,11 +643,15 @@ class TieredStore:
             capacity: Bytes (or a size string); 0 lets nothing in; None for no quota.
             tier: ``"l1"`` or the name of a backend.
         """
-        limits: dict[Tenant, Size] = {**self.quotas(tier=tier)}
-        limits.pop(tenant, None)
-        if capacity is not None:
-            limits[tenant] = capacity
-        await self.set_quotas(limits, tier=tier)
+        parts = self._parts()
+        self._require_tier(parts, tier)
+        limit = _limits({tenant: 0 if capacity is None else capacity})
+
+        def change(limits: dict[Tenant, int]) -> dict[Tenant, int]:
+            limits.pop(tenant, None)
+            return limits if capacity is None else limits | limit
+
+        await parts.change_quotas(tier, change)
 
     async def set_quotas(self, quotas: Mapping[Tenant, Size], *, tier: str = L1_NAME) -> None:
         """Set the quotas of all tenants of a tier in one step; those of before are gone.
@@ -671,12 +675,8 @@ class TieredStore:
         """
         parts = self._parts()
         self._require_tier(parts, tier)
-        limits: dict[Tenant, int] = {}
-        for tenant, capacity in quotas.items():
-            if not isinstance(tenant, str) and tenant is not ALL:
-                raise TypeError(f"a tenant is a str or ALL, not {type(tenant).__name__}")
-            limits[tenant] = parse_size(capacity, field=f"quota of {tenant!r}")
-        await parts.set_quotas(tier, limits)
+        limits = _limits(quotas)
+        await parts.change_quotas(tier, lambda _: limits)
 
     def quotas(self, *, tier: str = L1_NAME) -> dict[Tenant, int]:
         """Return a tier's quotas in bytes, by tenant; a detached copy.
@@ -776,3 +776,12 @@ class TieredStore:
 def _require_size(size: object) -> None:
     if size is not None and (type(size) is not int or size < 0):
         whole(size, field="size", low=0)
+
+
+def _limits(quotas: Mapping[Tenant, Size]) -> dict[Tenant, int]:
+    limits: dict[Tenant, int] = {}
+    for tenant, capacity in quotas.items():
+        if not isinstance(tenant, str) and tenant is not ALL:
+            raise TypeError(f"a tenant is a str or ALL, not {type(tenant).__name__}")
+        limits[tenant] = parse_size(capacity, field=f"quota of {tenant!r}")
+    return limits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -209,9 +210,9 @@ async def test_what_a_tier_holds_is_known_from_its_listing_and_its_answers(
         yield StoredName("z", 50)
 
     write("ignored", 1000, PutStatus.STORED)
-    await account.set_quotas({"": 100}, listing())
+    await account.change_quotas(lambda _: {"": 100}, listing())
     assert account.usage_bytes == {"": 35}
-    await account.set_quotas({"": 200}, not_asked_for())
+    await account.change_quotas(lambda _: {"": 200}, not_asked_for())
     assert (account.is_over("a", 175), account.is_over("a", 176)) == (False, True)
     account.note("stat", ["a", "d"], [StatOutcome(GetStatus.MISS), StatOutcome(GetStatus.HIT, 5)])
     write("e", 7, PutStatus.UNKNOWN)
@@ -221,10 +222,18 @@ async def test_what_a_tier_holds_is_known_from_its_listing_and_its_answers(
     account.note("delete", ["e"], [DeleteOutcome(DeleteStatus.ABSENT)])
     assert account.usage_bytes == {}
     write("b", 25, PutStatus.STORED)
-    await account.set_quotas({}, None)
+    await account.change_quotas(lambda _: {}, None)
     assert account.usage_bytes == {}
-    await account.set_quotas({"": 100}, None)
+    await account.change_quotas(lambda _: {"": 100}, None)
     assert (account.is_over("b", 100), account.is_over("b", 101)) == (False, True)
+
+
+async def test_quotas_that_are_set_at_a_time_hold_together(anyio_backend: object) -> None:
+    async with TieredStore("1MiB", [MemoryBackend()]) as store:
+        async with anyio.create_task_group() as tasks:
+            for tenant in ("anna", "bob", "carl"):
+                tasks.start_soon(partial(store.set_quota, tenant, BLOCK, tier="memory"))
+        assert store.quotas(tier="memory") == {"anna": BLOCK, "bob": BLOCK, "carl": BLOCK}
 
 
 async def test_a_wrong_quota_is_refused(anyio_backend: object) -> None:
@@ -236,7 +245,7 @@ async def test_a_wrong_quota_is_refused(anyio_backend: object) -> None:
         with pytest.raises(ConfigError, match="tier='disk' must be one of 'l1'"):
             await store.set_quota("anna", 1, tier="disk")
         with pytest.raises(TypeError, match="a tenant is a str or ALL, not int"):
-            await store.set_quota(7, 1)  # type: ignore[arg-type]
+            await store.set_quota(7, None)  # type: ignore[arg-type]
         assert store.quotas() == {}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tieredkv.keys import Tenant
     from tieredkv.observe import Listeners
     from tieredkv.pool.arena import Entry
+    from tieredkv.tiers.capacity import QuotaChange
     from tieredkv.tiers.framing import Framing
 
 __all__ = ["Assembly"]
@@ -173,15 +174,15 @@ class Assembly:
         tier = next((tier for tier in self.tiers if tier.name == name), None)
         return (self.l1.quotas if tier is None else tier.account.quotas).copy()
 
-    async def set_quotas(self, name: str, limits: Mapping[Tenant, int]) -> None:
-        """Set all quotas of a tier; see `TieredStore.set_quotas`."""
+    async def change_quotas(self, name: str, change: QuotaChange) -> None:
+        """Set the quotas of a tier; see `TieredStore.set_quotas`."""
         if name == self.l1.name:
-            self.l1.set_quotas(limits)
+            self.l1.set_quotas(change(self.l1.quotas.copy()))
             return
         tier = next(tier for tier in self.tiers if tier.name == name)
         backend = tier.backend
         is_listed = backend.capabilities.listable and backend.has_own_space
-        await tier.account.set_quotas(limits, tier.list_names("") if is_listed else None)
+        await tier.account.change_quotas(change, tier.list_names("") if is_listed else None)
 
     def _tier(self, backend: Backend) -> Tier:
         fences = Fences(self._fence_s, framed=self._framing.framed)

@@ -7,8 +7,8 @@ its writes are refused.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
@@ -18,7 +18,10 @@ from tieredkv.results import DeleteStatus, GetStatus, PutStatus
 if TYPE_CHECKING:
     from tieredkv.backends.base import StoredName
 
-__all__ = ["Account", "Quotas"]
+__all__ = ["Account", "QuotaChange", "Quotas"]
+
+QuotaChange: TypeAlias = Callable[[dict[Tenant, int]], Mapping[Tenant, int]]
+"""Makes a tier's quotas of those that it has; may change its argument."""
 
 
 class Quotas:
@@ -80,15 +83,16 @@ class Account:
         """Count a write that begins, or with a negative number one that has ended."""
         _add(self._pending, tenant_of(name), change_bytes)
 
-    async def set_quotas(
-        self, limits: Mapping[Tenant, int], listing: AsyncIterator[StoredName] | None
+    async def change_quotas(
+        self, change: QuotaChange, listing: AsyncIterator[StoredName] | None
     ) -> None:
-        """Set all quotas; the first time the tier is listed before they hold.
+        """Change the quotas, one call after another; the first lists the tier before they hold.
 
         Raises:
             TierError: The listing broke off; the quotas are as they were.
         """
         async with self._turn:
+            limits = change(self.quotas.copy())
             if limits and not self._is_kept:
                 await self._begin(listing)
             self.quotas.replace(limits)
