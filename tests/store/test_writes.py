@@ -216,6 +216,31 @@ async def test_room_of_a_put_that_is_overtaken_goes_to_one_that_waits(tmp_path: 
         assert await store.exists_many(["key", "other"]) == [False, True]
 
 
+async def test_room_of_a_put_that_is_overtaken_goes_to_the_next_of_the_same_call(
+    tmp_path: Path,
+) -> None:
+    disk = StoppableDisk(tmp_path)
+    disk.deadline_s = 600
+    async with TieredStore(l1="16MiB", l2=[disk], max_pending="1MiB") as store:
+        results: list[PutResult] = []
+
+        async def put_both() -> None:
+            values = [("other", bytes(400 * KiB)), ("key", bytes(100 * KiB))]  # the last first
+            results.extend(await store.put_many(values))
+
+        with disk.stopped():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(store.put, "key", bytes(100 * KiB))
+                await disk.entered()
+                tasks.start_soon(store.put, "key", bytes(500 * KiB))  # after the first
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(put_both)  # in its place
+                await anyio.wait_all_tasks_blocked()
+                assert store.stats().pending_bytes == 600 * KiB
+                disk.let_go()
+        assert [result.tiers["disk"].status for result in results] == [PutStatus.STORED] * 2
+
+
 async def test_what_is_deleted_while_it_waits_for_room_in_one_tier_goes_to_none(
     tmp_path: Path,
 ) -> None:

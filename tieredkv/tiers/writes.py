@@ -255,10 +255,9 @@ class Writes:
     async def _wait_for_room(self, put: Put) -> list[TierWriter]:
         takers, able = self._choose(put)
         full = [writer for writer in able if writer not in takers]
-        with (
-            anyio.move_on_after(max(writer.tier.backend.deadline_s for writer in full)),
-            self._hurrying(full),
-        ):
+        # None is, if the puts before it in the call have overtaken what took the room.
+        longest_s = max((writer.tier.backend.deadline_s for writer in full), default=0.0)
+        with anyio.move_on_after(longest_s), self._hurrying(full):
             while put.overtaken is None and not self._enough(put, takers, able):
                 await self._changed.wait()
                 takers, able = self._choose(put)
