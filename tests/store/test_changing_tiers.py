@@ -14,6 +14,7 @@ from tieredkv.config import MiB
 from tieredkv.errors import ConfigError, StoreClosedError
 from tieredkv.testing.faults import Fault, FaultyBackend
 from tieredkv.testing.memory import MemoryBackend
+from tieredkv.tiers.pacing import Pacer
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +47,31 @@ async def test_a_store_without_tiers_gets_one(tmp_path: Path) -> None:
         await store.put("b", b"after")
         await store.clear()
         assert [await store.get_bytes(key) for key in "ab"] == [None, b"after"]
+
+
+@pytest.mark.parametrize("there", [[], ["first"]])
+async def test_a_put_that_was_under_way_wins_over_an_earlier_one_there_too(
+    there: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def pause(pacer: Pacer) -> None:
+        pacer.spent = 0
+        copying.set()
+        await go_on.wait()
+
+    copying, go_on, new = anyio.Event(), anyio.Event(), bytes(6 * MiB)
+    monkeypatch.setattr(Pacer, "pause", pause)
+    async with TieredStore("64MiB", [MemoryBackend(name=name) for name in there]) as store:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(store.put, "key", new)
+            await copying.wait()
+            await store.add_backend(MemoryBackend(name="added"))
+            await store.put("key", b"earlier")
+            go_on.set()
+        await store.flush()
+        await store.clear(tiers=["l1", *there])
+        info = await store.stat("key")
+        assert info is not None
+        assert info.nbytes == len(new)
 
 
 async def test_what_cannot_be_added_is_refused_and_changes_nothing(

@@ -84,12 +84,12 @@ class Puts:
             entry = await l1.reserve_soon(name, source.nbytes)
             if entry is None:
                 return self._outcome(l1.why_not(name, source.nbytes))
-        try:
-            await self._pacer.copy(l1.arena.fresh(entry), source)
-            outcome = self._admit(entry, expires_ms)
-            self._inflight.outdate(name)
-        finally:
-            l1.arena.drop(entry)
+        await self._fill(entry, source)
+        if self._writes.writers:  # since a moment ago
+            return await self._finish(entry, expires_ms)
+        outcome = self._admit(entry, expires_ms)
+        self._inflight.outdate(name)
+        l1.arena.drop(entry)
         return outcome is _STORED, {l1.name: outcome}
 
     async def put_many(self, values: Sequence[NewValue]) -> list[PutOutcomes]:
@@ -118,11 +118,10 @@ class Puts:
                     if entry is None:
                         puts.append(self._l1.why_not(value.name, nbytes))
                         continue
-                    put = self._writes.put(entry)
+                    await self._fill(entry, value.source)
+                    put = self._commit(entry, value.expires_ms, barred)
                     ready.append(put)
                     ready_bytes += nbytes
-                    await self._pacer.copy(self._l1.arena.fresh(entry), value.source)
-                    self._commit(put, value.expires_ms, barred)
                     puts.append(put)
                     if not self._writes.writers:  # nobody is going to read it
                         await self._submit(ready)
@@ -153,27 +152,39 @@ class Puts:
         except BaseException:
             self._l1.arena.drop(entry)
             raise
-        put = self._writes.put(entry)
-        ready = [put]
+        reservation.outcomes = await self._finish(entry, 0)
+
+    async def _fill(self, entry: Entry, source: memoryview) -> None:
+        """Copy a value into an entry, of which the caller remains a user if that works."""
+        try:
+            await self._pacer.copy(self._l1.arena.fresh(entry), source)
+        except BaseException:
+            self._l1.arena.drop(entry)
+            raise
+
+    async def _finish(self, entry: Entry, expires_ms: int) -> PutOutcomes:
+        """Put a filled entry, of which the caller is a user no more."""
         with ExitStack() as barred:
+            put = self._commit(entry, expires_ms, barred)
+            ready = [put]
             try:
-                self._commit(put, 0, barred)
                 await self._submit(ready)
             finally:
                 for left in ready:
                     self._writes.withdraw(left)
             await put.wait()
-            reservation.outcomes = self._outcome(put)
+            return self._outcome(put)
 
-    def _commit(self, put: Put, expires_ms: int, barred: ExitStack) -> None:
-        """Make a filled entry the value of its name."""
-        entry = put.entry
+    def _commit(self, entry: Entry, expires_ms: int, barred: ExitStack) -> Put:
+        """Make a filled entry the value of its name, for all tiers that there are now."""
+        put = self._writes.put(entry)
         put.l1 = self._admit(entry, expires_ms)
         put.in_l1 = put.l1 is _STORED
         self._writes.commit(put)
         if not put.in_l1:
             barred.enter_context(self._inflight.changing((entry.name,)))
         self._inflight.outdate(entry.name)
+        return put
 
     def _admit(self, entry: Entry, expires_ms: int) -> WriteOutcome:
         """Number a filled entry and make it resident, or say why it cannot be."""
