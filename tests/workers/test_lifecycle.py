@@ -108,6 +108,31 @@ async def test_calls_before_opening_are_refused() -> None:
         await workers.run(lambda client: 1)
 
 
+async def test_clients_that_cannot_be_closed_are_told_of_and_the_others_closed() -> None:
+    clients = Clients()
+
+    def disconnect(client: Client) -> None:
+        clients.disconnect(client)
+        if client is not clients.made[1]:
+            raise OSError(f"client {clients.made.index(client)} has no end")
+
+    workers = Workers("backend", num_workers=3, connect=clients.connect, disconnect=disconnect)
+    workers.open()
+    together = threading.Barrier(3)
+
+    def use(client: Client) -> None:
+        together.wait(30)
+        client.use()
+
+    await workers.run_all([use] * 3)
+    assert len(clients.made) == 3
+    for _ in range(2):  # whoever closes is told
+        with pytest.raises(OSError, match="has no end"):
+            await workers.aclose()
+    assert clients.open == []
+    assert workers.num_clients == 0
+
+
 def test_another_event_loop_is_refused_and_never_hangs() -> None:
     clients = Clients()
     workers = Workers(

@@ -69,5 +69,22 @@ async def test_nothing_is_overtaken_for_ever(endless: tuple[Priority, ...]) -> N
         gate.let_go.set()
 
 
+async def test_who_was_overtaken_four_times_in_a_row_is_next() -> None:
+    gate = Gate()
+    order: list[Priority] = []
+    async with workers_of(1) as workers, anyio.create_task_group() as tasks:
+        tasks.start_soon(workers.run, gate)
+        await gate.wait_entered()
+        for priority in Priority:
+            for _ in range(10):
+                tasks.start_soon(workers.run_all, [partial(_note, order, priority)], priority)
+        await anyio.wait_all_tasks_blocked()
+        gate.let_go.set()
+    turns = "".join(priority.name[0] for priority in order)
+    # A write and a prefetch do not count as overtaken by what is less urgent than they are.
+    assert turns[:15] == "RRRRWPRRRWRPRRW"
+    assert len(turns) == 30
+
+
 def _note(order: list[Priority], priority: Priority, client: Client) -> None:
     order.append(priority)

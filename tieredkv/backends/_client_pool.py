@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -86,9 +87,10 @@ class ClientPool(Generic[ClientT]):
         return idle
 
     def close_all(self, holders: list[Holder[ClientT]]) -> None:
-        """Close clients that nobody uses."""
-        for holder in holders:
-            self._close(holder)
+        """Close clients that nobody uses, all of them before it raises what one of them raised."""
+        with contextlib.ExitStack() as closing:
+            for holder in holders:
+                closing.callback(self._close, holder)
 
     def _close(self, holder: Holder[ClientT]) -> None:
         with self._lock:
