@@ -171,6 +171,20 @@ def test_a_target_that_refuses_is_counted_with_its_reason(
     assert "the server has no memory left" in document["problems"][0]
 
 
+def test_a_copy_that_cannot_be_read_back_is_told_of_with_the_reason(
+    command: Command, config: Path, server: ValkeyServer
+) -> None:
+    server.command("ACL", "SETUSER", "writer", "on", ">pw", "~*", "+@all", "-get", "-mget")
+    tiers = json.loads(config.read_text())
+    tiers["l2"][1] |= {"user": "writer", "password": "pw"}
+    config.write_text(json.dumps(tiers))
+    status, document, _ = command("copy", "disk", "valkey", "--prefix", "key-7")
+    assert (status, counts(document)) == (1, {"failed": 1})
+    (problem,) = document["problems"]
+    assert problem.startswith("key-7: written, but not read back: valkey: read: ")
+    assert "no permissions" in problem
+
+
 def test_a_target_that_stops_answering_ends_a_copy_and_a_tier_that_is_gone_hides_no_other(
     command: Command, tmp_path: Path, config: Path
 ) -> None:

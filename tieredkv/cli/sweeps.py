@@ -298,17 +298,29 @@ async def _held(dst: OpenTier, values: Sequence[tuple[str, memoryview]]) -> set[
     """Return the names that `dst` holds already, with the same payload."""
     sizes = await dst.sizes([name for name, _ in values])
     alike = [of for of in values if sizes[of[0]][:2] == (GetStatus.HIT, of[1].nbytes)]
-    return await _equal(dst, alike)
+    return {name for name, why in (await _compared(dst, alike)).items() if not why}
 
 
-async def _equal(dst: OpenTier, values: Sequence[tuple[str, memoryview]]) -> set[str]:
+async def _compared(dst: OpenTier, values: Sequence[tuple[str, memoryview]]) -> dict[str, str]:
+    """Return name → how what `dst` holds differs from a value; empty if its payload is the same."""
     found = await dst.read(StoredName(name, stored.nbytes) for name, stored in values)
     return {
-        name
+        name: _difference(item, payload_of(name, stored))
         for (name, stored), item in zip(values, found, strict=True)
-        if item.status is GetStatus.HIT
-        and _alike(payload_of(name, item.stored), payload_of(name, stored))
     }
+
+
+def _difference(item: Found, payload: memoryview) -> str:
+    match item.status:
+        case GetStatus.HIT:
+            is_same = _alike(payload_of(item.name, item.stored), payload)
+            return "" if is_same else "reads back wrong"
+        case GetStatus.UNKNOWN:
+            return f"not read back: {item.reason}"
+        case GetStatus.MISS:
+            return f"reads back as {item.reason or 'gone'}"
+        case _:
+            return f"reads back as {item.status}"
 
 
 def _alike(one: memoryview, other: memoryview) -> bool:
@@ -325,12 +337,12 @@ async def _write(dst: OpenTier, values: Sequence[tuple[str, memoryview]], sweep:
             written.append(value)
         else:
             sweep.note("failed", value[0], str(outcome))
-    right = await _equal(dst, written)
+    differences = await _compared(dst, written)
     for name, stored in written:
-        if name in right:
-            sweep.count("copied", stored.nbytes)
+        if why := differences[name]:
+            sweep.note("failed", name, f"written, but {why}")
         else:
-            sweep.note("failed", name, "reads back wrong, or not at all")
+            sweep.count("copied", stored.nbytes)
     return not values or any(of.status is not PutStatus.UNKNOWN for of in outcomes)
 
 
