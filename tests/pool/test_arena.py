@@ -348,8 +348,7 @@ class TestOverflow:
 
         with monkeypatch.context() as patch:
             patch.setattr(arena_module, "_anonymous", refuse)
-            with pytest.raises(OSError, match="Cannot allocate"):
-                arena.allocate_overflow("a", 1)
+            assert arena.allocate_overflow("a", 1) is None
         assert arena.overflow_used_bytes == 0
         assert arena.allocate_overflow("a", 2 * PAGE - ROOM) is not None
 

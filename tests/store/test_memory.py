@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import threading
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ from tieredkv.config import KiB, MiB
 from tieredkv.errors import (
     OutOfMemoryError,
 )
+from tieredkv.testing.memory import MemoryBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +55,25 @@ async def test_a_value_larger_than_l1_goes_through_the_overflow(store: TieredSto
     assert lease.view == value
     lease.release()
     assert store.stats().l1.overflow_used_bytes == 0
+
+
+async def test_what_the_system_has_no_memory_for_is_rejected() -> None:
+    value, left_bytes = bytes(48 * MiB), 24 * MiB
+    l1 = L1Config(capacity="1MiB", overflow="64MiB")
+    async with TieredStore(l1, [MemoryBackend()]) as store:
+        assert (await store.put("large", value)).ok
+        taken_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (taken_bytes + left_bytes, before[1]))
+        try:
+            result = await store.put("another", value)
+            (got,) = await store.get_many(["large"])
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+        assert str(result.tiers["l1"]) == "rejected (no_memory)"
+        assert got.status is GetStatus.REJECTED
+        assert isinstance(got.error, OutOfMemoryError)
+        assert await store.get_bytes("large") == value
 
 
 async def test_without_memory_a_put_is_rejected_and_a_get_says_why(tmp_path: Path) -> None:

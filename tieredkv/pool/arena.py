@@ -226,14 +226,20 @@ class Arena:
         return entry
 
     def allocate_overflow(self, name: str, nbytes: int) -> Entry | None:
-        """Return an entry in private memory with one user, or None beyond the overflow budget."""
+        """Return an entry in private memory with one user; None beyond the overflow's budget.
+
+        None, too, where the system has no more.
+        """
         self.drain()
         size = self.block_bytes(nbytes)
         if self.overflow_used_bytes + size > self.overflow_bytes:
             return None
-        entry = Entry(name, nbytes, _anonymous(size), size)
+        try:
+            memory = _anonymous(size)
+        except OSError:
+            return None
         self.overflow_used_bytes += size
-        return entry
+        return Entry(name, nbytes, memory, size)
 
     def drop(self, entry: Entry) -> None:
         """Take one user away; the last one gives the memory up."""
