@@ -146,6 +146,13 @@ def mutants(session: nox.Session) -> None:
     session.run("python", "-m", "benchmarks.mutation", *session.posargs)
 
 
+@nox.session(python=OLDEST)
+def fuzz(session: nox.Session) -> None:
+    """Try what comes from outside, guided by coverage: `nox -s fuzz -- ARGUMENTS`; minutes."""
+    install(session, "fuzz")
+    session.run("python", "-m", "benchmarks.fuzz", *session.posargs)
+
+
 @nox.session
 def audit(session: nox.Session) -> None:
     """Look everything that is installed up among known vulnerabilities; asks PyPI."""
