@@ -318,6 +318,22 @@ async def test_closing_names_what_it_has_not_written_and_writes_no_more(
     assert disk.writes == ["running"]
 
 
+async def test_what_ends_without_an_answer_as_the_store_closes_is_not_tried_again(
+    back: TieredStore, faulty: FaultyBackend
+) -> None:
+    faulty.inject(Fault("write", "hang"))
+    await back.put("key", b"bytes")
+    await faulty.until_held()
+    parts = inside(back)
+    await back.aclose(timeout_s=0.01)
+    with anyio.fail_after(60):
+        while parts._detached.pending:
+            await anyio.sleep(0.001)
+    outcomes = parts.tiers[0].counts.outcomes
+    assert outcomes["write", "unknown"] == 1
+    assert ("write", "retried") not in outcomes
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -151,6 +151,8 @@ class BackWriter(TierWriter):
         self._waiting[name] = turn
 
     def _is_retried(self, turn: Turn, outcome: WriteOutcome) -> bool:
+        if self._is_abandoned:
+            return False
         if self._last.get(turn.put.entry.name) is not turn.end:  # a later call waits for this one
             return False
         if outcome.status in (PutStatus.STORED, PutStatus.REJECTED):

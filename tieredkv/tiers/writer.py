@@ -67,6 +67,7 @@ class TierWriter:
         self.failed: dict[str, WriteOutcome] = {}
         self.urgent: int = 0
         self._writes = writes
+        self._is_abandoned = False
         self._last: dict[str, anyio.Event] = {}  # name → the end of the last that was called
         self._waiting: dict[str, Turn] = {}  # the put that waits for its turn
 
@@ -117,7 +118,8 @@ class TierWriter:
         """Look again at what waits: it may have become urgent."""
 
     def abandon(self) -> None:
-        """Give up what has not begun: the store closes."""
+        """Give up what has not begun, for good: the store closes."""
+        self._is_abandoned = True
         for name, turn in tuple(self._waiting.items()):
             del self._waiting[name]
             self._finish(turn.put, turn.unknown or WriteOutcome(PutStatus.SKIPPED, "closed"))
