@@ -91,3 +91,10 @@ def test_values_without_bytes_are_refused(tieredkv: Run, config: Path) -> None:
     status, out, err = tieredkv("bench", "--value-size", "0", "--config", str(config))
     assert (status, out) == (2, "")
     assert err == "tieredkv bench: --value-size 0: give it at least 1 byte\n"
+
+
+def test_more_than_memory_holds_is_refused(tieredkv: Run, config: Path) -> None:
+    status, out, err = tieredkv("bench", "--value-size", "1TiB", "--config", str(config))
+    assert (status, out) == (2, "")
+    assert err.startswith("tieredkv bench: the values need 64 TiB of memory, but ")
+    assert err.count("\n") == 1

@@ -174,6 +174,7 @@ def test_no_place_for_a_temporary_directory_is_one_line(
         (["--valu-size", "1"], "No such option"),
         (["--value-size", "4G"], "--value-size='4G' has two readings: write '4GiB' (4294967296 "),
         (["--value-size", "4GiB"], "--l1 64 MiB is too small for values of 4 GiB: give it at "),
+        (["--value-size", "1GiB", "--l1", "8GiB"], "--value-size 1 GiB is too large: give it at "),
         (["--value-size", "15"], "--value-size 15: a value that can be told from others has at "),
         (["--value-size", "9" * 99], "--value-size is an integer of 329 bits, far out of range"),
         (["--value-size", "many"], "--value-size='many' is not a size: "),

@@ -28,6 +28,7 @@ from tieredkv.clients.glide import ClientError, OwnedClient
 from tieredkv.config import MiB
 from tieredkv.errors import TieredKVError, TierError
 from tieredkv.frames import TRAILER_BYTES, FrameCheck, SizeCheck, seal
+from tieredkv.pool.limits import memory_limits
 from tieredkv.results import GetStatus, PutStatus
 from tieredkv.store import TieredStore
 
@@ -36,6 +37,8 @@ __all__ = ["bench"]
 Operation: TypeAlias = Literal["write", "read"]
 
 _MAX_COUNT: Final = 10_000
+_COPIES: Final = 4
+"""How often the values are in memory at a time, at most."""
 
 
 @attrs.frozen
@@ -91,6 +94,7 @@ def bench(
     backends = chosen(found, tiers)
     if not nbytes:
         raise click.UsageError("--value-size 0: give it at least 1 byte")
+    _check_memory(_COPIES * count * nbytes)
     payloads = [secrets.token_bytes(nbytes) for _ in range(count)]
 
     failed: dict[str, str] = {}
@@ -112,6 +116,15 @@ def bench(
     else:
         Console(highlight=False).print(_table(rows, nbytes, count))
     return int(bool(failed))
+
+
+def _check_memory(needed_bytes: int) -> None:
+    for name, limit_bytes in memory_limits().items():
+        if needed_bytes > limit_bytes:
+            raise click.UsageError(
+                f"the values need {size_text(needed_bytes)} of memory, but {name} is "
+                f"{size_text(limit_bytes)}: lower --value-size or --count"
+            )
 
 
 async def _l1(payloads: Sequence[bytes], rounds: int) -> list[Row]:

@@ -56,6 +56,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except TieredKVError as error:
         _complain("tieredkv", str(error))
         return USAGE_MISTAKE if isinstance(error, ConfigError | MissingDependencyError) else 1
+    except MemoryError:
+        _complain("tieredkv", "the system has not so much memory")
+        return 1
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        _complain(
+            "tieredkv", f"standard output: {error.strerror or error}"
+        )  # tiers raise TierError
+        return 1
     return int(status or 0)
 
 

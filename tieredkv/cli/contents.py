@@ -13,13 +13,14 @@ from typing import Final
 from tieredkv.config import MiB
 from tieredkv.keys import ObjectKey
 
-__all__ = ["MIN_VALUE_BYTES", "Contents"]
+__all__ = ["MAX_VALUE_BYTES", "MIN_VALUE_BYTES", "Contents"]
 
 _ID_BYTES: Final = 8
 _PLACES: Final = 1 * MiB
 _STRIDE: Final = 405_029  # odd, so that ids meet only after 2**20; far, so that neighbours differ
 
 MIN_VALUE_BYTES: Final = 2 * _ID_BYTES
+MAX_VALUE_BYTES: Final = 128 * MiB  # Python's generator gives less than 256 MiB at once
 
 
 class Contents:

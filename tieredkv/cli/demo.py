@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 
 from tieredkv.backends import Backend
-from tieredkv.cli.contents import MIN_VALUE_BYTES, Contents
+from tieredkv.cli.contents import MAX_VALUE_BYTES, MIN_VALUE_BYTES, Contents
 from tieredkv.cli.faults import MOMENT, Fault, Moment, Phases, checked
 from tieredkv.cli.media import MEDIA, Directory, Medium
 from tieredkv.cli.replay import WINDOW_SHARE_OF_L1, Replay
@@ -303,6 +303,11 @@ def _check_sizes(value_bytes: int, l1_bytes: int) -> None:
         raise click.UsageError(
             f"--l1 {size_text(l1_bytes)} is too small for values of {size_text(value_bytes)}: "
             f"give it at least {size_text(least)}"
+        )
+    if value_bytes > MAX_VALUE_BYTES:
+        raise click.UsageError(
+            f"--value-size {size_text(value_bytes)} is too large: give it at most "
+            f"{size_text(MAX_VALUE_BYTES)}"
         )
 
 
