@@ -29,7 +29,7 @@ import anyio.lowlevel
 
 from benchmarks.chaos import Chaos, Directory, Hub, Medium, Server, prepare_environment
 from benchmarks.history import History
-from benchmarks.vitals import Vitals
+from benchmarks.vitals import Vitals, give_back
 from tieredkv import (
     DeleteStatus,
     GetResult,
@@ -306,6 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--write-back", action="store_true")
     given = parser.parse_args(arguments)
     kind, options = _LOOPS[given.loop]
+    give_back()
     with tempfile.TemporaryDirectory(prefix="tieredkv-soak-") as directory:
         root = Path(directory)
         prepare_environment(root / "home")
