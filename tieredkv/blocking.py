@@ -7,6 +7,7 @@ over and waits. There is no second implementation.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import threading
 from collections.abc import (
@@ -102,7 +103,7 @@ class BlockingTieredStore:
 
     A call that is interrupted (`KeyboardInterrupt`) is cancelled, and raises when it has ended: no
     worker touches the caller's memory after that. A store that is still open when the interpreter
-    exits is closed then.
+    exits is closed then. In a forked child it is not open; make a new one there.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class BlockingTieredStore:
         )
         self._loop = _LOOPS[event_loop]
         self._portal: BlockingPortal | None = None
+        self._pid = 0  # of the process that has opened it
         self._resources = ExitStack()
 
     @classmethod
@@ -160,11 +162,12 @@ class BlockingTieredStore:
 
     def __enter__(self) -> Self:
         """See `TieredStore.__aenter__`."""
-        if self._portal is not None:  # that of the open store must not be lost
+        if self._is_open:  # its event loop must not be lost
             raise StoreClosedError("a store is opened once: make a new one")
         kind, options = self._loop
         with ExitStack() as opening:
             self._portal = opening.enter_context(start_blocking_portal(kind, dict(options)))
+            self._pid = os.getpid()
             opening.callback(self._end)
             self._run(self._store.__aenter__)
             atexit.register(self.close)
@@ -186,7 +189,11 @@ class BlockingTieredStore:
 
     def close(self, timeout_s: float = 10.0) -> FlushReport:
         """See `TieredStore.aclose`; ends the event loop, too."""
-        if self._portal is None:
+        if not self._is_open:
+            if self._portal is not None:  # it is the parent's
+                # Never finalized: that would wait for a thread which is not here.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._resources))
+                self._end()
             return FlushReport({})
         with self._resources:
             return self._run(self._store.aclose, timeout_s)
@@ -260,7 +267,7 @@ class BlockingTieredStore:
             while page := self._run(_page, listing):
                 yield from page
         finally:
-            if isinstance(listing, AsyncGenerator) and self._portal is not None:
+            if isinstance(listing, AsyncGenerator) and self._is_open:
                 self._run(listing.aclose)
 
     # -- writing ---------------------------------------------------------------------------------
@@ -340,8 +347,13 @@ class BlockingTieredStore:
 
     # -- handing over ----------------------------------------------------------------------------
 
+    @property
+    def _is_open(self) -> bool:
+        """Whether it is, in this process: a forked child has no thread that runs the loop."""
+        return self._portal is not None and self._pid == os.getpid()
+
     def _open(self) -> BlockingPortal:
-        if self._portal is None:
+        if self._portal is None or not self._is_open:
             raise StoreClosedError("the store is not open: use it inside `with`")
         return self._portal
 

@@ -260,3 +260,32 @@ def test_a_program_that_forgets_to_close_ends_and_loses_nothing(tmp_path: Path, 
     with BlockingTieredStore("64MiB", [StoppableDisk(tmp_path)]) as store:
         for n in range(4):
             assert store.get_bytes(f"key-{n}") == bytes([n]) * (1 << 20)
+
+
+FORKS = """
+import os
+import sys
+from tieredkv import BlockingTieredStore
+from tieredkv.errors import StoreClosedError
+
+with BlockingTieredStore("4MiB") as store:
+    store.put("key", b"value")
+    child = os.fork()
+    if not child:
+        try:
+            store.get("key")
+        except StoreClosedError:
+            sys.exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), store.get_bytes("key"))
+"""
+
+
+def test_a_forked_child_finds_it_closed_and_ends() -> None:
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS],  # of threads, in 3.12
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (run.stdout, run.stderr) == ("7 b'value'\n", "")
