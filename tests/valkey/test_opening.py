@@ -90,6 +90,17 @@ async def test_a_cluster_client_at_a_lone_server_says_what_to_look_at(
     assert "Cluster" in str(error)
 
 
+@pytest.mark.parametrize("options", [{}, {"cluster-enabled": "yes"}])
+async def test_a_cluster_client_with_time_to_ask_says_that_there_is_no_cluster(
+    options: dict[str, str],
+) -> None:
+    with ValkeyServer(options=options) as server:
+        error = await fails_to_open(ValkeyBackend(server.url, mode="cluster"))
+    assert type(error) is TierError
+    assert "no node of a Cluster that has slots" in str(error)
+    assert "leave out mode='cluster'" in str(error)
+
+
 async def test_failing_to_open_leaves_no_thread_and_no_descriptor(
     anyio_backend: object, server: ValkeyServer
 ) -> None:

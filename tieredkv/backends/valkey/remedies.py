@@ -25,6 +25,8 @@ _REMEDIES: Final = {
     Kind.WRONG_TYPE: "under this key is no value of ours: give the store a key_prefix of its own",
     Kind.CROSS_SLOT: "the server is a node of a Cluster: open it with mode='cluster'",
     Kind.MOVED: "the server is a node of a Cluster: open it with mode='cluster'",
+    Kind.NO_CLUSTER: "the server is no node of a Cluster that has slots: if it is to stand alone, "
+    "leave out mode='cluster'",
     Kind.CLUSTER_DOWN: "the Cluster does not serve this key now: it recovers when its nodes do",
     Kind.LOADING: "the server is still loading its data: it answers when that is done",
     Kind.TRY_AGAIN: "the server is busy with a script or a moving slot: try again",

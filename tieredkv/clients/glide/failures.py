@@ -41,6 +41,8 @@ class Kind(enum.Enum):
     NO_REPLICAS = enum.auto()
     TOO_SMALL = enum.auto()
     """The value is larger than the buffer."""
+    NO_CLUSTER = enum.auto()
+    """The server knows of no Cluster, or of one without slots."""
     HANDSHAKE = enum.auto()
     """The server hung up while the connection was set up."""
     REFUSED = enum.auto()
@@ -94,6 +96,7 @@ _CREATION: Final = (
     (re.compile(r"LOADING|BusyLoading"), Kind.LOADING),
     (re.compile(r"CLUSTERDOWN|ClusterDown"), Kind.CLUSTER_DOWN),
     (re.compile(r"No primary node found"), Kind.READONLY),
+    (re.compile(r"No topology views found- ResponseError"), Kind.NO_CLUSTER),
     (re.compile(r"unexpectedly terminated"), Kind.HANDSHAKE),
     (re.compile(r"timed? ?out", re.IGNORECASE), Kind.TIMEOUT),
     (re.compile(r"IoError|os error|lookup|refused", re.IGNORECASE), Kind.CONNECTION),
