@@ -101,8 +101,8 @@ async def test_no_token_is_an_error_that_names_the_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_of_another_tenant")
-    backend = HFBucketBackend(HANDLE, token_env="HF_EU_TOKEN")
-    with pytest.raises(ConfigError, match="HF_EU_TOKEN"):
+    backend = HFBucketBackend(HANDLE, token_env="HF_EU_TOKEN", name="cold")
+    with pytest.raises(ConfigError, match=r"^cold: no token: .* HF_EU_TOKEN"):
         await backend.open()
     await backend.aclose()
 

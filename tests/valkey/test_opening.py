@@ -76,8 +76,9 @@ async def test_a_wrong_password_does_not_heal() -> None:
 
 async def test_the_wrong_mode_is_told_with_the_right_one(cluster: ValkeyCluster) -> None:
     primary = next(iter(cluster.primaries()))
-    error = await fails_to_open(ValkeyBackend(primary.url))
+    error = await fails_to_open(ValkeyBackend(primary.url, name="near"))
     assert isinstance(error, ConfigError)
+    assert str(error).startswith("near: mode='standalone': ")
     assert "mode='cluster'" in str(error)
 
 

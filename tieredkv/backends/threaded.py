@@ -18,6 +18,7 @@ from tieredkv.backends._workers import ClientT, Priority, Workers
 from tieredkv.backends.base import Backend, ReadRequest, StoredName, WriteRequest
 from tieredkv.config import MiB, Promotion, WriteOn, whole
 from tieredkv.errors import (
+    ConfigError,
     StoreClosedError,
     TieredKVError,
     TierError,
@@ -189,6 +190,8 @@ class ThreadedBackend(Backend, Generic[ClientT]):
             await self._workers.run(self._probe)
         except BaseException as error:
             await self.aclose()
+            if isinstance(error, ConfigError):
+                raise ConfigError(f"{self.name}: {error}") from None
             if isinstance(error, Exception) and not isinstance(error, TieredKVError):
                 raise self._map_error("open", error) from None
             raise

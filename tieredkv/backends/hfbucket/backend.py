@@ -185,7 +185,10 @@ class HFBucketBackend(Backend):
             TierError: It refuses the token.
             MissingDependencyError: huggingface_hub or hf_xet is missing or too old.
         """
-        token = find_token(self._token, self._token_env)
+        try:
+            token = find_token(self._token, self._token_env)
+        except ConfigError as error:
+            raise ConfigError(f"{self.name}: {error}") from None
         self._loop = current_token()
         self._calls = 0
         self._idle = anyio.Event()
