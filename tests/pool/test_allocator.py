@@ -193,3 +193,20 @@ def test_another_size_merges_them_first() -> None:
     for first in (0, 4, 8):
         allocator.free(first, 4)
     assert allocator.allocate(12) == 0
+
+
+def test_blocks_of_two_sizes_are_not_mistaken_for_each_other() -> None:
+    allocator = Allocator(8)
+    assert [allocator.allocate(pages) for pages in (1, 3, 4)] == [0, 1, 4]
+    allocator.free(0, 1)
+    allocator.free(1, 3)
+    assert (allocator.allocate(3), allocator.allocate(3), allocator.allocate(1)) == (1, None, 0)
+
+
+def test_however_many_blocks_are_freed_all_of_them_can_be_used() -> None:
+    allocator = Allocator(1000)
+    for first in range(1000):
+        assert allocator.allocate(1) == first
+    for first in range(1000):
+        allocator.free(first, 1)
+    assert allocator.allocate(1000) == 0

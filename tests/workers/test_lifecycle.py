@@ -108,6 +108,28 @@ async def test_calls_before_opening_are_refused() -> None:
         await workers.run(lambda client: 1)
 
 
+async def test_closing_ends_with_the_last_job_that_runs() -> None:
+    gate = Gate()
+    ended: list[str] = []
+
+    async def close(workers: Workers[Client]) -> None:
+        await workers.aclose()
+        ended.append("closing")
+
+    async def run(workers: Workers[Client]) -> None:
+        await workers.run(gate)
+        ended.append("the job")
+
+    async with workers_of(1) as workers, anyio.create_task_group() as tasks:
+        tasks.start_soon(run, workers)
+        await gate.wait_entered()
+        tasks.start_soon(close, workers)
+        await anyio.wait_all_tasks_blocked()
+        assert ended == []
+        gate.let_go.set()
+    assert sorted(ended) == ["closing", "the job"]
+
+
 async def test_clients_that_cannot_be_closed_are_told_of_and_the_others_closed() -> None:
     clients = Clients()
 
