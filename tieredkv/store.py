@@ -26,18 +26,16 @@ from tieredkv.config import (
     whole,
 )
 from tieredkv.errors import (
-    ConfigError,
     StoreClosedError,
     TieredKVError,
     TierUnavailableError,
-    ValueFormatError,
     WrongLoopError,
 )
-from tieredkv.frames import expires_in
 from tieredkv.keys import ALL, Key, Tenant, wire_name_of
 from tieredkv.observe import Listener, Listeners, Subscription
 from tieredkv.pool.lease import GetResults, MemoryObject
 from tieredkv.results import GetStatus, merge_deletes
+from tieredkv.tiers import arguments
 from tieredkv.tiers.pacing import BUDGET_BYTES, HIT_BYTES
 
 if TYPE_CHECKING:
@@ -53,7 +51,6 @@ if TYPE_CHECKING:
     )
     from tieredkv.tiers import Assembly, Lookup, NewValue
     from tieredkv.tiers.puts import PutOutcomes
-    from tieredkv.tiers.tier import Tier
 
 __all__ = ["Slot", "TieredStore"]
 
@@ -131,7 +128,7 @@ class TieredStore:
         self._config = l1
         self._backends = list(l2)
         for place, backend in enumerate(self._backends):
-            self._require_backend(backend, [other.name for other in self._backends[:place]])
+            arguments.require_backend(backend, [other.name for other in self._backends[:place]])
         choice(integrity, field="integrity", choices=get_args(Integrity))
         self._integrity: Integrity = integrity
         choice(on_put_failure, field="on_put_failure", choices=("return", "raise"))
@@ -258,7 +255,7 @@ class TieredStore:
             if lease is not None:
                 pacer.spent += HIT_BYTES
                 return lease
-        _require_size(size)
+        arguments.require_size(size)
         with parts.telemetry.span("get", 1):
             (result,) = await parts.reads.get_many((key,), (name,), (size,))
         self._require_known(result.status, result.tier, result.error)
@@ -267,7 +264,7 @@ class TieredStore:
     def get_nowait(self, key: Key, *, size: int | None = None) -> MemoryObject | None:
         """Return a lease of a value that L1 holds, or None. Raises for wrong keys as `get` does."""
         l1 = self._parts().l1
-        _require_size(size)
+        arguments.require_size(size)
         l1.settle()
         lease = l1.lease(wire_name_of(key), key)
         if lease is None:
@@ -299,7 +296,7 @@ class TieredStore:
         if len(known) != len(keys):
             raise ValueError(f"{len(known)} sizes for {len(keys)} keys")
         for size in known:
-            _require_size(size)
+            arguments.require_size(size)
         with parts.telemetry.span("get_many", len(keys)):
             return GetResults(await parts.reads.get_many(keys, names, known))
 
@@ -447,7 +444,7 @@ class TieredStore:
             TierError: The listing broke off.
         """
         parts = self._parts()
-        self._require_listable(parts, tier)
+        arguments.require_listable(parts.tiers, tier)
         async with aclosing(parts.lookups.keys(tier, prefix, tenant)) as keys:
             async for key in keys:
                 yield key
@@ -474,8 +471,8 @@ class TieredStore:
         parts = self._parts()
         parts.pins.drop_lapsed()
         name, source = wire_name_of(key), tiers.flat_value(value)
-        self._require_room(parts, key, source.nbytes)
-        expires_ms = 0 if ttl_s is None else self._expires_ms(ttl_s)
+        arguments.require_room(parts.l1, key, source.nbytes)
+        expires_ms = 0 if ttl_s is None else arguments.expires_ms(ttl_s)
         with parts.telemetry.span("put", 1):
             outcomes = await parts.puts.put(name, source, expires_ms)
         return self._put_result(key, outcomes)
@@ -486,7 +483,7 @@ class TieredStore:
         """Do as `put` for several values; one result an item, in order."""
         parts = self._parts()
         parts.pins.drop_lapsed()
-        expires_ms = 0 if ttl_s is None else self._expires_ms(ttl_s)
+        expires_ms = 0 if ttl_s is None else arguments.expires_ms(ttl_s)
         pairs = list(items)
         values = [self._new_value(parts, key, value, expires_ms) for key, value in pairs]
         with parts.telemetry.span("put_many", len(values)):
@@ -513,7 +510,7 @@ class TieredStore:
         """
         parts = self._parts()
         name = wire_name_of(key)
-        self._require_room(parts, key, whole(size, field="size", low=0))
+        arguments.require_room(parts.l1, key, whole(size, field="size", low=0))
         async with parts.puts.reserve(name, size) as reservation:
             slot = Slot(reservation.view)
             yield slot
@@ -575,12 +572,7 @@ class TieredStore:
         boolean(dry_run, field="dry_run")
         tiers = list(tiers)
         for tier in tiers:
-            self._require_listable(parts, tier)
-            if any(t.name == tier and not t.backend.has_own_space for t in parts.tiers):
-                raise ConfigError(
-                    f"tiers: {tier!r} has no space of its own, so that other users' values might "
-                    "go, too: give the backend a prefix"
-                )
+            arguments.require_clearable(parts.tiers, tier)
         return {tier: await parts.clear(tier, tenant, dry_run=dry_run) for tier in tiers}
 
     # -- changing the tiers ----------------------------------------------------------------------
@@ -601,7 +593,7 @@ class TieredStore:
             MissingDependencyError: A package that it needs is missing or unfit.
         """
         parts = self._parts()
-        self._require_backend(backend, [tier.name for tier in parts.tiers])
+        arguments.require_backend(backend, [tier.name for tier in parts.tiers])
         if place is not None:
             whole(place, field="place", low=0, high=len(parts.tiers))
         await parts.add(backend, place)
@@ -617,7 +609,9 @@ class TieredStore:
             TimeoutError: It has writes to do after `timeout_s`.
         """
         parts = self._parts()
-        await parts.remove(self._tier(parts, name), seconds(timeout_s, field="timeout_s"))
+        await parts.remove(
+            arguments.named_tier(parts.tiers, name), seconds(timeout_s, field="timeout_s")
+        )
 
     def resume_backend(self, name: str) -> None:
         """Use an L2 tier again whose removal has not ended.
@@ -628,7 +622,7 @@ class TieredStore:
             ConfigError: There is no such tier.
         """
         parts = self._parts()
-        self._tier(parts, name).is_draining = False
+        arguments.named_tier(parts.tiers, name).is_draining = False
 
     # -- quotas ----------------------------------------------------------------------------------
 
@@ -644,8 +638,8 @@ class TieredStore:
             tier: ``"l1"`` or the name of a backend.
         """
         parts = self._parts()
-        self._require_tier(parts, tier)
-        limit = _limits({tenant: 0 if capacity is None else capacity})
+        arguments.require_tier(parts.tiers, tier)
+        limit = arguments.limits_of({tenant: 0 if capacity is None else capacity})
 
         def change(limits: dict[Tenant, int]) -> dict[Tenant, int]:
             limits.pop(tenant, None)
@@ -674,8 +668,8 @@ class TieredStore:
             TierError: The tier could not be listed; the quotas are as they were.
         """
         parts = self._parts()
-        self._require_tier(parts, tier)
-        limits = _limits(quotas)
+        arguments.require_tier(parts.tiers, tier)
+        limits = arguments.limits_of(quotas)
         await parts.change_quotas(tier, lambda _: limits)
 
     def quotas(self, *, tier: str = L1_NAME) -> dict[Tenant, int]:
@@ -685,7 +679,7 @@ class TieredStore:
             ConfigError: There is no such tier.
         """
         parts = self._parts()
-        self._require_tier(parts, tier)
+        arguments.require_tier(parts.tiers, tier)
         return parts.quotas(tier)
 
     # -- watching --------------------------------------------------------------------------------
@@ -729,7 +723,7 @@ class TieredStore:
 
     def _new_value(self, parts: Assembly, key: Key, value: object, expires_ms: int) -> NewValue:
         name, source = wire_name_of(key), tiers.flat_value(value)
-        self._require_room(parts, key, source.nbytes)
+        arguments.require_room(parts.l1, key, source.nbytes)
         return tiers.NewValue(name, source, expires_ms)
 
     def _put_result(self, key: Key, outcomes: PutOutcomes) -> PutResult:
@@ -737,51 +731,3 @@ class TieredStore:
         if self._raise_on_failure:
             result.raise_for_status()
         return result
-
-    @staticmethod
-    def _expires_ms(ttl_s: float) -> int:
-        return expires_in(seconds(ttl_s, field="ttl_s"))
-
-    @staticmethod
-    def _require_room(parts: Assembly, key: Key, nbytes: int) -> None:
-        if nbytes > parts.l1.largest_bytes:
-            raise ValueFormatError(
-                f"the value of {key!r} has {nbytes} bytes; L1 takes at most "
-                f"{parts.l1.largest_bytes}: give l1 or its overflow more capacity"
-            )
-
-    @staticmethod
-    def _require_backend(backend: object, taken: Sequence[str]) -> None:
-        if not isinstance(backend, backends.Backend):
-            raise TypeError(f"l2 holds a {type(backend).__name__}, which is not a Backend")
-        if backend.name in (L1_NAME, *taken):
-            raise ConfigError(f"l2: the name {backend.name!r} is taken; give the backend another")
-
-    @staticmethod
-    def _require_listable(parts: Assembly, tier: str) -> None:
-        listable = [L1_NAME]
-        listable += [t.name for t in parts.tiers if t.backend.capabilities.listable]
-        choice(tier, field="tier", choices=listable)
-
-    @staticmethod
-    def _require_tier(parts: Assembly, tier: str) -> None:
-        choice(tier, field="tier", choices=[L1_NAME, *(t.name for t in parts.tiers)])
-
-    @staticmethod
-    def _tier(parts: Assembly, name: str) -> Tier:
-        choice(name, field="name", choices=[tier.name for tier in parts.tiers])
-        return next(tier for tier in parts.tiers if tier.name == name)
-
-
-def _require_size(size: object) -> None:
-    if size is not None and (type(size) is not int or size < 0):
-        whole(size, field="size", low=0)
-
-
-def _limits(quotas: Mapping[Tenant, Size]) -> dict[Tenant, int]:
-    limits: dict[Tenant, int] = {}
-    for tenant, capacity in quotas.items():
-        if not isinstance(tenant, str) and tenant is not ALL:
-            raise TypeError(f"a tenant is a str or ALL, not {type(tenant).__name__}")
-        limits[tenant] = parse_size(capacity, field=f"quota of {tenant!r}")
-    return limits
