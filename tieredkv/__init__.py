@@ -7,8 +7,9 @@ nothing and a command line or a test pays only for what it uses.
 from __future__ import annotations
 
 import logging
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tieredkv.deferred import deferred
 
 if TYPE_CHECKING:
     from tieredkv.blocking import BlockingLookup, BlockingTieredStore
@@ -91,13 +92,7 @@ _MODULES = {
 }
 """Where a public name is defined, unless in `tieredkv.results`."""
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{_MODULES.get(name, 'results')}")
-    value = globals()[name] = getattr(module, name)
-    return value
+__getattr__ = deferred(globals(), _MODULES, "results")
 
 
 def __dir__() -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from tieredkv.deferred import deferred
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -114,8 +115,4 @@ def prefix_length(results: Sequence[StatResult]) -> int:
     return hits.index(False) if False in hits else len(hits)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module("tieredkv.outcomes"), name)
-    return value
+__getattr__ = deferred(globals(), {}, "outcomes")

@@ -5,8 +5,9 @@ Each is imported when it is first named, so that a program pays for those that i
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tieredkv.deferred import deferred
 
 if TYPE_CHECKING:
     from tieredkv.backends.base import (
@@ -38,7 +39,7 @@ __all__ = [
     "WriteRequest",
 ]
 
-_ELSEWHERE = {
+_MODULES = {
     "DiskBackend": "disk",
     "HFBucketBackend": "hfbucket",
     "TLS": "valkey",
@@ -46,13 +47,7 @@ _ELSEWHERE = {
     "ValkeyBackend": "valkey",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{_ELSEWHERE.get(name, 'base')}")
-    value = globals()[name] = getattr(module, name)
-    return value
+__getattr__ = deferred(globals(), _MODULES, "base")
 
 
 def __dir__() -> list[str]:

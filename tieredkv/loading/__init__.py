@@ -5,17 +5,13 @@ Imported when it is first used: most stores are composed without it.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tieredkv.deferred import deferred
 
 if TYPE_CHECKING:
     from tieredkv.loading.configuration import Configuration, Origin, Setting, load
 
 __all__ = ["Configuration", "Origin", "Setting", "load"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.configuration"), name)
-    return value
+__getattr__ = deferred(globals(), {}, "configuration")

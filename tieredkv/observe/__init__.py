@@ -5,8 +5,9 @@ Each is imported when it is first named.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tieredkv.deferred import deferred
 
 if TYPE_CHECKING:
     from tieredkv.observe.events import CacheEvent, EventKind, Listener, Listeners, Subscription
@@ -37,10 +38,4 @@ _MODULES = {
 }
 """Where a name is defined, unless in `tieredkv.observe.events`."""
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{_MODULES.get(name, 'events')}")
-    value = globals()[name] = getattr(module, name)
-    return value
+__getattr__ = deferred(globals(), _MODULES, "events")

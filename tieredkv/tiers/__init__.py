@@ -5,8 +5,9 @@ What only a store that is open needs is imported when one is opened.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tieredkv.deferred import deferred
 
 if TYPE_CHECKING:
     from tieredkv.tiers.assembly import Assembly
@@ -19,10 +20,4 @@ __all__ = ["Assembly", "Framing", "Lookup", "NewValue", "flat_target", "flat_val
 
 _MODULES = {"Assembly": "assembly", "Framing": "framing", "Lookup": "held", "NewValue": "puts"}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{_MODULES.get(name, 'buffers')}")
-    value = globals()[name] = getattr(module, name)
-    return value
+__getattr__ = deferred(globals(), _MODULES, "buffers")
