@@ -7,9 +7,9 @@ nothing and a command line or a test pays only for what it uses.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tieredkv.deferred import deferred
+from tieredkv.deferred import imported
 
 if TYPE_CHECKING:
     from tieredkv.blocking import BlockingLookup, BlockingTieredStore
@@ -92,7 +92,9 @@ _MODULES = {
 }
 """Where a public name is defined, unless in `tieredkv.results`."""
 
-__getattr__ = deferred(globals(), _MODULES, "results")
+
+def __getattr__(name: str) -> Any:
+    return imported(globals(), name, _MODULES, "results")
 
 
 def __dir__() -> list[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tieredkv.deferred import deferred
+from tieredkv.deferred import imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -115,4 +115,5 @@ def prefix_length(results: Sequence[StatResult]) -> int:
     return hits.index(False) if False in hits else len(hits)
 
 
-__getattr__ = deferred(globals(), {}, "outcomes")
+def __getattr__(name: str) -> Any:
+    return imported(globals(), name, {}, "outcomes")

@@ -5,9 +5,9 @@ Each is imported when it is first named, so that a program pays for those that i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tieredkv.deferred import deferred
+from tieredkv.deferred import imported
 
 if TYPE_CHECKING:
     from tieredkv.backends.base import (
@@ -47,7 +47,9 @@ _MODULES = {
     "ValkeyBackend": "valkey",
 }
 
-__getattr__ = deferred(globals(), _MODULES, "base")
+
+def __getattr__(name: str) -> Any:
+    return imported(globals(), name, _MODULES, "base")
 
 
 def __dir__() -> list[str]:

@@ -5,9 +5,9 @@ Each is imported when it is first named.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tieredkv.deferred import deferred
+from tieredkv.deferred import imported
 
 if TYPE_CHECKING:
     from tieredkv.observe.events import CacheEvent, EventKind, Listener, Listeners, Subscription
@@ -38,4 +38,6 @@ _MODULES = {
 }
 """Where a name is defined, unless in `tieredkv.observe.events`."""
 
-__getattr__ = deferred(globals(), _MODULES, "events")
+
+def __getattr__(name: str) -> Any:
+    return imported(globals(), name, _MODULES, "events")

@@ -5,9 +5,9 @@ What only a store that is open needs is imported when one is opened.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tieredkv.deferred import deferred
+from tieredkv.deferred import imported
 
 if TYPE_CHECKING:
     from tieredkv.tiers.assembly import Assembly
@@ -20,4 +20,6 @@ __all__ = ["Assembly", "Framing", "Lookup", "NewValue", "flat_target", "flat_val
 
 _MODULES = {"Assembly": "assembly", "Framing": "framing", "Lookup": "held", "NewValue": "puts"}
 
-__getattr__ = deferred(globals(), _MODULES, "buffers")
+
+def __getattr__(name: str) -> Any:
+    return imported(globals(), name, _MODULES, "buffers")
