@@ -185,6 +185,19 @@ def test_a_copy_that_cannot_be_read_back_is_told_of_with_the_reason(
     assert "no permissions" in problem
 
 
+def test_a_target_that_does_not_say_what_it_holds_is_not_written(
+    command: Command, config: Path, server: ValkeyServer
+) -> None:
+    server.command("ACL", "SETUSER", "blind", "on", ">pw", "~*", "+@all", "-strlen", "-exists")
+    tiers = json.loads(config.read_text())
+    tiers["l2"][1] |= {"user": "blind", "password": "pw"}
+    config.write_text(json.dumps(tiers))
+    status, document, _ = command("copy", "disk", "valkey")
+    assert (status, counts(document)) == (1, {"failed": COUNT})
+    assert "valkey: stat: the ACL user lacks a right" in document["problems"][0]
+    assert server.command("DBSIZE") == 0
+
+
 def test_a_target_that_stops_answering_ends_a_copy_and_a_tier_that_is_gone_hides_no_other(
     command: Command, tmp_path: Path, config: Path
 ) -> None:

@@ -275,9 +275,7 @@ async def _copy(src: OpenTier, dst: OpenTier, prefix: str, sweep: Sweep) -> None
                     sweep.note(outcome, item.name, item.reason)
             missing = src.name if _is_silent(read) else ""
             del read
-            held = await _held(dst, values)
-            sweep.counts["passed_over"] += len(held)
-            if not await _write(dst, [of for of in values if of[0] not in held], sweep):
+            if not await _put(dst, values, sweep):
                 missing = dst.name
             progress.advance(sum(stored.stored_bytes for stored in batch))
             silent = silent + 1 if missing else 0
@@ -294,11 +292,17 @@ def _as_stored_by(dst: OpenTier, item: Found) -> memoryview:
     return sealed(item.name, bytes(payload), ttl_s=None, is_framed=True)
 
 
-async def _held(dst: OpenTier, values: Sequence[tuple[str, memoryview]]) -> set[str]:
-    """Return the names that `dst` holds already, with the same payload."""
+async def _put(dst: OpenTier, values: Sequence[tuple[str, memoryview]], sweep: Sweep) -> bool:
+    """Write what `dst` does not hold yet; return whether there was an answer for any value."""
     sizes = await dst.sizes([name for name, _ in values])
+    if values and all(status is GetStatus.UNKNOWN for status, _, _ in sizes.values()):
+        for name, _ in values:
+            sweep.note("failed", name, sizes[name][2])
+        return False
     alike = [of for of in values if sizes[of[0]][:2] == (GetStatus.HIT, of[1].nbytes)]
-    return {name for name, why in (await _compared(dst, alike)).items() if not why}
+    held = {name for name, why in (await _compared(dst, alike)).items() if not why}
+    sweep.counts["passed_over"] += len(held)
+    return await _write(dst, [of for of in values if of[0] not in held], sweep)
 
 
 async def _compared(dst: OpenTier, values: Sequence[tuple[str, memoryview]]) -> dict[str, str]:
