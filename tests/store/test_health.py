@@ -33,11 +33,12 @@ def tier() -> FaultyBackend:
     return FaultyBackend(MemoryBackend())
 
 
-def health_of(answer: Callable[[], Awaitable[TieredKVError | None]] | None = None) -> Health:
-    async def no_answer() -> TieredKVError | None:
-        return DOWN
+async def _no_answer() -> TieredKVError | None:
+    return DOWN
 
-    return Health("m", answer or no_answer, Detached(), first_probe_s=0.001)  # type: ignore[arg-type]
+
+def health_of(answer: Callable[[], Awaitable[TieredKVError | None]] | None = None) -> Health:
+    return Health("m", answer or _no_answer, Detached(), first_probe_s=0.001)  # type: ignore[arg-type]
 
 
 async def fail(store: TieredStore, tier: FaultyBackend, times: int = 3) -> None:
@@ -67,6 +68,35 @@ class TestBreaker:
             else:
                 health.failed(FULL, answered=True)
         assert not health.is_open
+
+    async def test_one_that_opens_again_is_probed_once_at_a_time(self) -> None:
+        detached = Detached()
+        health = Health("m", _no_answer, detached, first_probe_s=60)
+        for _ in range(3):
+            health.open(DOWN)
+            health.succeeded("read")
+        health.open(DOWN)
+        assert (health.times_opened, detached.pending) == (4, 1)
+        await health.aclose()
+        await anyio.wait_all_tasks_blocked()
+        assert (health.probes, detached.pending) == (0, 0)
+
+    async def test_closing_ends_a_probe_that_is_under_way(self) -> None:
+        detached = Detached()
+        asked = anyio.Event()
+
+        async def never() -> TieredKVError | None:
+            asked.set()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        health = Health("m", never, detached, first_probe_s=0.001)
+        health.open(DOWN)
+        with anyio.fail_after(30):
+            await asked.wait()
+            await health.aclose()
+        await anyio.wait_all_tasks_blocked()
+        assert detached.pending == 0
 
     async def test_it_closes_when_a_probe_is_answered(self) -> None:
         answers = [DOWN, DOWN, None]
