@@ -63,7 +63,7 @@ class Medium(ABC):
         faults: What can happen to it, one at a time.
     """
 
-    faults: Sequence[Fault]
+    faults: tuple[Fault, ...]
 
     @abstractmethod
     def backend(self) -> Backend:
@@ -139,9 +139,14 @@ class Server(Medium):
 
 
 class Hub(Medium):
-    """A local Hugging Face Hub, in a process of its own."""
+    """A local Hugging Face Hub, in a process of its own.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: Where it keeps its files.
+        corrupts: Whether one of its faults changes bytes, which bare values do not show.
+    """
+
+    def __init__(self, root: Path, *, corrupts: bool) -> None:
         self._root = root
         self._hub = hub.start(root, process=True)
         self._token = self._hub.token
@@ -151,8 +156,10 @@ class Hub(Medium):
             self._fault("Hub answers 503", hub.Fault(status=503)),
             self._fault("Hub drops half-done requests", hub.Fault(drop=True, carried_out=True)),
             self._fault("Hub is slow", hub.Fault(delay_s=0.5)),
-            self._fault("Hub sends other bytes", hub.Fault(path="/cas/data/", corrupt_byte=500)),
         )
+        if corrupts:
+            other_bytes = hub.Fault(path="/cas/data/", corrupt_byte=500)
+            self.faults += (self._fault("Hub sends other bytes", other_bytes),)
 
     def backend(self) -> Backend:
         backend = HFBucketBackend(

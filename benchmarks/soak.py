@@ -310,9 +310,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="tieredkv-soak-") as directory:
         root = Path(directory)
         prepare_environment(root / "home")
-        with _media(root / "warm-up") as media:  # what the vendors keep for the whole process
+        corrupts = given.integrity == "checksum"
+        # What the vendors keep for the whole process.
+        with _media(root / "warm-up", corrupts=corrupts) as media:
             anyio.run(_warm_up, media, backend=kind, backend_options=options)
-        with LeakCheck() as leaks, _media(root / "media") as media:
+        with LeakCheck() as leaks, _media(root / "media", corrupts=corrupts) as media:
             wrong = anyio.run(soak, media, leaks, given, backend=kind, backend_options=options)
     print(f"{len(wrong)} wrong; 0 leases, threads, descriptors, clients left behind")
     for what in wrong[:100]:
@@ -321,13 +323,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @contextmanager
-def _media(root: Path) -> Iterator[list[Medium]]:
+def _media(root: Path, *, corrupts: bool) -> Iterator[list[Medium]]:
     with ExitStack() as stack:
         media: list[Medium] = []
         for make in (
             lambda: Directory(root / "disk", capacity_bytes=16 * MiB),
             lambda: Server(maxmemory_bytes=32 * MiB),
-            lambda: Hub(root / "hub"),
+            lambda: Hub(root / "hub", corrupts=corrupts),
         ):
             media.append(make())
             stack.callback(media[-1].stop)
