@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tieredkv.deferred import imported
+from tieredkv.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from tieredkv.blocking import BlockingLookup, BlockingTieredStore
@@ -64,8 +65,6 @@ __all__ = [
     "WriteOutcome",
     "WriteThrough",
 ]
-
-__version__ = "0.1.0"
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet, unless the host listens
 

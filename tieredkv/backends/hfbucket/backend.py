@@ -45,12 +45,13 @@ from tieredkv.config import (
 from tieredkv.errors import ConfigError, StoreClosedError, TierUnavailableError
 from tieredkv.results import DeleteOutcome, PutStatus, ReadOutcome, StatOutcome, WriteOutcome
 from tieredkv.tasks import Detached, require_loop
+from tieredkv.version import __version__
 
 __all__ = ["HFBucketBackend"]
 
 _log: Final = logging.getLogger(__name__)
 
-_USER_AGENT: Final = "tieredkv/0.1.0"
+_USER_AGENT: Final = f"tieredkv/{__version__}"
 _PATIENCE_S: Final = 20.0
 
 

@@ -27,6 +27,7 @@ from typing import Any, Final
 from tieredkv.clients.glide.settings import ClientSettings
 from tieredkv.errors import ConfigError, MissingDependencyError
 from tieredkv.tls import TLS
+from tieredkv.version import __version__
 
 __all__ = ["connect", "keep_off_stdout", "vendor"]
 
@@ -113,7 +114,7 @@ def connect(settings: ClientSettings, *, timeout_ms: int) -> Any:
         reconnect_strategy=glide.BackoffStrategy(*_RETRIES),
         database_id=settings.db,
         client_name=settings.client_name,
-        client_info_tag=settings.client_tag or _tag(),
+        client_info_tag=settings.client_tag or f"tieredkv:{__version__}",
         advanced_config=advanced(
             connection_timeout=timeout_ms, tls_config=_tls(glide, settings.tls)
         ),
@@ -121,13 +122,6 @@ def connect(settings: ClientSettings, *, timeout_ms: int) -> Any:
     client = kind(config)
     client._create_core_client()  # noqa: SLF001 - see the module
     return client
-
-
-def _tag() -> str:
-    try:
-        return f"tieredkv:{version('tieredkv')}"
-    except PackageNotFoundError:  # run from its sources
-        return "tieredkv"
 
 
 def _credentials(glide: Any, settings: ClientSettings) -> Any:
