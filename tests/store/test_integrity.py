@@ -18,7 +18,7 @@ from tieredkv import (
 )
 from tieredkv.backends import DiskBackend
 from tieredkv.config import KiB, MiB
-from tieredkv.errors import OutOfMemoryError, TierError
+from tieredkv.errors import OutOfMemoryError, SizeMismatchError, TierError
 from tieredkv.testing.content import gist
 from tieredkv.testing.faults import Fault, FaultKind, FaultyBackend
 from tieredkv.testing.memory import MemoryBackend, MemoryMedium
@@ -92,6 +92,16 @@ async def test_a_bare_store_strips_a_trailer_as_far_as_there_is_memory(tmp_path:
         out = bytearray(len(value))
         assert await store.get_into("framed", out) == len(value)
         assert gist(out) == gist(value)
+        assert store.stats().l1.used_bytes == 0
+
+
+async def test_a_frame_of_another_size_keeps_no_memory_of_a_bare_store(tmp_path: Path) -> None:
+    async with TieredStore(l1="8MiB", l2=[DiskBackend(tmp_path)]) as store:
+        await store.put("framed", b"v" * 100)
+    async with TieredStore(l1="8MiB", l2=[DiskBackend(tmp_path)], integrity="size") as store:
+        (result,) = await store.get_many(["framed"], sizes=[164])  # with its trailer
+        assert (result.status, result.tier) == (GetStatus.REJECTED, "disk")
+        assert isinstance(result.error, SizeMismatchError)
         assert store.stats().l1.used_bytes == 0
 
 

@@ -142,6 +142,11 @@ async def test_nor_does_one_that_another_load_of_its_key_has_replaced(
     assert await store.get_bytes("key") == b"new"
 
 
+async def test_a_miss_names_no_tier_and_no_error(store: TieredStore) -> None:
+    (result,) = await store.get_many(["nothing"])
+    assert (result.status, result.tier, result.error) == (GetStatus.MISS, None, None)
+
+
 async def test_a_failure_reaches_its_waiters_and_is_not_cached(
     store: TieredStore, disk: StoppableDisk
 ) -> None:

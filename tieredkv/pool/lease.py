@@ -181,7 +181,8 @@ class GetResult:
         key: The key as it was given.
         status: HIT, or why there are no bytes.
         object: With HIT of a get, the lease; with HIT of a get into the caller's buffer, None.
-        tier: With HIT, the tier that answered; else the one that `error` is about, or None.
+        tier: With HIT, the tier that answered; with MISS, None or the one that `error` is about;
+            else the tier that said so.
         error: The cause, where there is more to say than the status does.
     """
 

@@ -142,7 +142,7 @@ class Chain:
         if entry is None:
             return False
         if entry.expires_ms and entry.expires_ms <= now_ms():
-            load.note(self._l1.name, GetStatus.MISS, None)
+            pass  # a miss, as a load begins
         elif load.size is not None and load.size != entry.nbytes:
             error = SizeMismatchError(entry.nbytes, load.size)
             load.note(self._l1.name, GetStatus.REJECTED, error)

@@ -66,7 +66,8 @@ class Load:
     def note(self, tier: str, status: GetStatus, error: TieredKVError | None) -> None:
         """Take one tier's answer; the most telling one of all stays."""
         merged = merge_reads((self.status, status))
-        if merged is not self.status or (self.error is None and merged is status):
+        says_more = self.error is None and error is not None
+        if merged is not self.status or (merged is status and says_more):
             self.status, self.tier, self.error = merged, tier, error
 
     async def wait(self) -> None:
