@@ -20,6 +20,7 @@ nox.options.error_on_missing_interpreters = False  # in CI too: `tests` runs whe
 PROJECT = nox.project.load_toml("pyproject.toml")
 RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
 OLDEST = "3.11"
+FOR_LONG = ("-o", "faulthandler_timeout=0")  # a test may take its time
 IN_PARALLEL = ("--numprocesses=auto", "--maxprocesses=4")
 PYTHONS = list(dict.fromkeys([OLDEST, "3.12", "3.13", RUNNING]))  # so that one is always there
 
@@ -128,14 +129,16 @@ def docs(session: nox.Session) -> None:
 def stateful(session: nox.Session) -> None:
     """Run the state machines with many more and longer examples than `tests` does."""
     install(session, "test")
-    session.run("pytest", "-m", "stateful", "--hypothesis-profile=stateful", *session.posargs)
+    session.run(
+        "pytest", "-m", "stateful", *FOR_LONG, "--hypothesis-profile=stateful", *session.posargs
+    )
 
 
 @nox.session
 def soak(session: nox.Session) -> None:
     """Run what takes minutes: `nox -s soak -- OPERATIONS` over backends that fail; 100,000."""
     install(session, "test")
-    session.run("pytest", "-m", "soak")
+    session.run("pytest", "-m", "soak", *FOR_LONG)
     session.run("python", "-m", "benchmarks.soak", *session.posargs)
 
 

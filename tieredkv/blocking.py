@@ -30,6 +30,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, get_args
 
+from anyio import CancelScope
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from tieredkv import loading
@@ -383,19 +384,33 @@ class BlockingTieredStore:
         """Make a call on the event loop; when this returns or raises it has ended."""
         ended = threading.Event()
         results: list[ResultT] = []
+        scopes: list[CancelScope] = []  # of the call, once it has begun
+        is_over = False
 
         async def run() -> None:
-            try:
-                results.append(await call(*arguments))
-            finally:
-                ended.set()
+            if is_over:
+                return
+            with CancelScope() as scope:
+                scopes.append(scope)
+                try:
+                    results.append(await call(*arguments))
+                finally:
+                    ended.set()
 
-        future = self._open().start_task_soon(run)
+        async def cancel() -> None:
+            for scope in scopes:
+                scope.cancel()
+
+        portal = self._open()
         try:
-            future.result()
+            portal.start_task_soon(run).result()
         except BaseException:
-            future.cancel()
-            ended.wait()
+            # This thread may have been interrupted before it knew that the call had begun.
+            is_over = True
+            if not ended.is_set():
+                portal.call(cancel)
+                if scopes:
+                    ended.wait()
             for result in results:  # it came as this thread was interrupted
                 if isinstance(result, GetResults | MemoryObject):
                     result.__exit__(None, None, None)
