@@ -45,6 +45,17 @@ class TestStore:
             assert asked(store) == 2
             assert store.stats().tiers["memory"].outcomes["stat", "known_absent"] == 7
 
+    async def test_what_is_answered_without_it_says_nothing_of_its_health(
+        self, tier: FaultyBackend
+    ) -> None:
+        async with TieredStore(MiB, [tier], negative_ttl_s=600) as store:
+            for _ in range(20):
+                assert not await store.exists("a")
+            (figures,) = store.stats().tiers.values()
+            assert figures.is_asked
+            assert {of for of, _ in figures.outcomes} == {"stat"}
+            assert {outcome for _, outcome in figures.outcomes} == {"miss", "known_absent"}
+
     async def test_by_default_it_is_asked_each_time(self, tier: FaultyBackend) -> None:
         async with TieredStore(MiB, [tier]) as store:
             for _ in range(3):

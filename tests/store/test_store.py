@@ -225,6 +225,11 @@ async def test_hits_give_way_to_others_after_about_a_millisecond_of_them(
             with await store.get("key"):  # type: ignore[union-attr]
                 pass
         assert turns >= before + 3
+        before = turns
+        for _ in range(100):
+            with await store.get_many(["key"] * 10):
+                pass
+        assert before + 3 <= turns < before + 100
         tasks.cancel_scope.cancel()
 
 
