@@ -213,6 +213,8 @@ def key_of(wire_name: str) -> Key:
 
 def tenant_of(wire_name: str) -> str:
     """Return the tenant that owns a wire name: an `ObjectKey`'s salt, ``""`` for all others."""
+    if "@" not in wire_name:
+        return ""
     fields = wire_name.split("@", 4)
     return fields[4] if len(fields) == 5 else ""
 

@@ -89,7 +89,7 @@ class DeleteOutcome:
     error: TieredKVError | None = None
 
 
-@attrs.frozen
+@attrs.define  # frozen would take twice the time of making one
 class PutResult:
     """How a put ended.
 

@@ -473,7 +473,10 @@ class TieredStore:
         name, source = wire_name_of(key), tiers.flat_value(value)
         arguments.require_room(parts.l1, key, source.nbytes)
         expires_ms = 0 if ttl_s is None else arguments.expires_ms(ttl_s)
-        with parts.telemetry.span("put", 1):
+        if parts.telemetry.traces:
+            with parts.telemetry.span("put", 1):
+                outcomes = await parts.puts.put(name, source, expires_ms)
+        else:
             outcomes = await parts.puts.put(name, source, expires_ms)
         return self._put_result(key, outcomes)
 

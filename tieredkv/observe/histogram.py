@@ -8,6 +8,9 @@ from typing import Final
 
 __all__ = ["Histogram"]
 
+_STEPS: Final = 16  # for each power of two
+_LEAST_S: Final = 1e-9  # for nothing at all
+
 
 class Histogram:
     """Counts of durations in buckets that are at most 1/16 wide.
@@ -23,8 +26,6 @@ class Histogram:
 
     __slots__ = ("_buckets", "count", "total_s")
 
-    _STEPS: Final = 16
-
     def __init__(self) -> None:
         self._buckets: dict[int, int] = {}
         self.count: int = 0
@@ -32,9 +33,10 @@ class Histogram:
 
     def record(self, duration_s: float, times: int = 1) -> None:
         """Count a duration, as that of `times` operations."""
-        mantissa, exponent = math.frexp(max(duration_s, 1e-9))
-        bucket = exponent * self._STEPS + int((mantissa - 0.5) * 2 * self._STEPS)
-        self._buckets[bucket] = self._buckets.get(bucket, 0) + times
+        mantissa, exponent = math.frexp(duration_s or _LEAST_S)
+        bucket = (exponent - 1) * _STEPS + int(mantissa * 2 * _STEPS)
+        buckets = self._buckets
+        buckets[bucket] = buckets.get(bucket, 0) + times
         self.count += times
         self.total_s += duration_s * times
 
@@ -45,8 +47,8 @@ class Histogram:
         for bucket in sorted(self._buckets):
             seen += self._buckets[bucket]
             if seen >= rank:
-                exponent, step = divmod(bucket, self._STEPS)
-                return math.ldexp(0.5 + (step + 0.5) / (2 * self._STEPS), exponent)
+                exponent, step = divmod(bucket, _STEPS)
+                return math.ldexp(0.5 + (step + 0.5) / (2 * _STEPS), exponent)
         return 0.0
 
     def copy(self) -> Histogram:

@@ -75,6 +75,11 @@ class Telemetry:
         """Offer no figures any more; instruments cannot be taken back."""
         self._figures = None
 
+    @property
+    def traces(self) -> bool:
+        """Whether anybody wants spans."""
+        return self._tracer is not None
+
     def span(self, name: str, keys: int) -> AbstractContextManager[Span | None]:
         """Return a context in which a span is current, or None if nobody wants spans.
 

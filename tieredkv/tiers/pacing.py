@@ -36,14 +36,20 @@ class Pacer:
         self.spent = 0
         await checkpoint()
 
+    def copied(self, target: memoryview, source: memoryview) -> bool:
+        """Copy bytes at once and return True, if they are one slice and no pause is due."""
+        nbytes = source.nbytes
+        if nbytes > _SLICE_BYTES or self.spent >= BUDGET_BYTES:
+            return False
+        target[:nbytes] = source
+        self.spent += nbytes
+        return True
+
     async def copy(self, target: memoryview, source: memoryview) -> None:
         """Copy bytes in slices of 1 MiB, giving way after each 4 MiB."""
-        nbytes = source.nbytes
-        if nbytes <= _SLICE_BYTES and self.spent < BUDGET_BYTES:
-            target[:nbytes] = source
-            self.spent += nbytes
+        if self.copied(target, source):
             return
-        for at in range(0, nbytes, _SLICE_BYTES):
+        for at in range(0, source.nbytes, _SLICE_BYTES):
             if self.spent >= BUDGET_BYTES:
                 await self.pause()
             piece = source[at : at + _SLICE_BYTES]

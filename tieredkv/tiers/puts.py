@@ -157,7 +157,9 @@ class Puts:
     async def _fill(self, entry: Entry, source: memoryview) -> None:
         """Copy a value into an entry, of which the caller remains a user if that works."""
         try:
-            await self._pacer.copy(self._l1.arena.fresh(entry), source)
+            target = self._l1.arena.fresh(entry)
+            if not self._pacer.copied(target, source):
+                await self._pacer.copy(target, source)
         except BaseException:
             self._l1.arena.drop(entry)
             raise

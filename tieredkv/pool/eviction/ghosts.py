@@ -57,12 +57,11 @@ class Ghosts:
     def take(self, name: str) -> int | None:
         """Forget a name and return its note, or None if it is not remembered."""
         digest = hash(name)
-        tag = digest >> NOTE_BITS & _TAG_MASK | _TAG_BIT
         for table in (self._recent, self._older):
             mask = len(table) - 1
             at = digest & mask
             while slot := table[at]:
-                if slot >> NOTE_BITS == tag:
+                if slot >> NOTE_BITS == (digest >> NOTE_BITS & _TAG_MASK | _TAG_BIT):
                     table[at] = _TAKEN
                     return slot & _NOTE_MASK
                 at = (at + 1) & mask
