@@ -239,14 +239,17 @@ def test_so_does_verifying(
     assert f"disk: {COUNT} whole" in drawn
 
 
-@pytest.mark.parametrize("name", ["verify", "doctor"])
-def test_ctrl_c_is_quiet(
-    config: Path,
+@pytest.mark.parametrize("name", ["verify", "doctor", "ls"])
+def test_ctrl_c_ends_a_command_that_waits_for_a_server(
+    tmp_path: Path,
     python: tuple[str, ...],
     environment: dict[str, str],
     server: ValkeyServer,
     name: str,
 ) -> None:
+    config = tmp_path / "patient.json"
+    valkey = {"type": "valkey", "address": server.url, "connect_timeout_s": 3600}
+    config.write_text(json.dumps({"l1": "16MiB", "l2": [valkey]}))
     line = [*python, "-m", "tieredkv", name, "--tier", "valkey", "--config", str(config)]
     before = connections_to(server)
     server.pause()
@@ -257,7 +260,6 @@ def test_ctrl_c_is_quiet(
             while connections_to(server) == before:
                 assert process.poll() is None
             process.send_signal(signal.SIGINT)
-            server.resume()
             out, err = process.communicate()
     finally:
         server.resume()

@@ -6,11 +6,16 @@ checksum. Nothing that turns out to be wrong is deleted.
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Final
 
 import anyio
@@ -225,11 +230,31 @@ async def open_tier(backend: Backend, *, is_framed: bool) -> AsyncIterator[OpenT
     if isinstance(backend, ValkeyBackend):
         keep_off_stdout()
     try:
-        await backend.open()
+        with _ended_at_once():
+            await backend.open()
         yield OpenTier(backend, is_framed=is_framed)
     finally:
         with anyio.CancelScope(shield=True):
             await backend.aclose()
+
+
+@contextmanager
+def _ended_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process: nothing has begun, and a server that hangs is waited for long."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(128 + number)
+
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def complain(error: TieredKVError) -> None:
