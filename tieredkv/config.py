@@ -215,7 +215,10 @@ def _check_alignment(config: L1Config, attribute: attrs.Attribute[int], value: i
     if config.capacity < value:
         raise ConfigError(f"capacity={config.capacity} is below one block of {value} bytes")
     if config.capacity // value > _MAX_BLOCKS:
-        raise ConfigError(f"{attribute.name}={value} makes more than 2**31 blocks: raise it")
+        raise ConfigError(
+            f"capacity={config.capacity} is more than 2**31 blocks of {attribute.name}={value}: "
+            "lower the one or raise the other"
+        )
 
 
 def _check_buffer(config: L1Config, attribute: attrs.Attribute[object], value: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -115,6 +116,16 @@ def test_an_output_that_takes_nothing_is_one_line(
         )
     told = b"tieredkv: standard output: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, told)
+
+
+def test_an_output_that_is_closed_is_one_line(
+    python: tuple[str, ...], configured: dict[str, str]
+) -> None:
+    line = shlex.join([*python, "-m", "tieredkv", "get", "key"])
+    done = subprocess.run(
+        f"{line} >&-", shell=True, env=configured, stderr=subprocess.PIPE, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, b"tieredkv: standard output is closed\n")
 
 
 def test_a_file_that_memory_does_not_hold_is_one_line(

@@ -188,6 +188,21 @@ class TestMaxAge:
             L1Config(capacity=MiB, max_age_s=age)  # type: ignore[arg-type]
 
 
+class TestAlignment:
+    @pytest.mark.parametrize(
+        ("capacity", "alignment_bytes", "message"),
+        [
+            (MiB, 3000, "alignment_bytes=3000 must be a power of two"),
+            (MiB, 32, r"alignment_bytes=32 is outside 64\.\."),
+            (MiB, 2 * MiB, f"capacity={MiB} is below one block of {2 * MiB} bytes"),
+            ("8TiB", 4096, f"capacity={2**43} is more than .* of alignment_bytes=4096: lower"),
+        ],
+    )
+    def test_what_is_refused(self, capacity: int | str, alignment_bytes: int, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            L1Config(capacity=capacity, alignment_bytes=alignment_bytes)
+
+
 class TestPolicies:
     @pytest.mark.parametrize("policy", [name for name in get_args(PolicyName) if name != "noop"])
     async def test_each_runs_a_full_store(self, policy: PolicyName) -> None:

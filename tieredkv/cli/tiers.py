@@ -243,7 +243,7 @@ def _ended_at_once() -> Iterator[None]:
     """Let Ctrl-C end the process: nothing has begun, and a server that hangs is waited for long."""
 
     def end(number: int, _frame: FrameType | None) -> None:
-        with suppress(OSError):
+        with suppress(OSError, AttributeError):  # None if it was closed by the shell
             sys.stdout.flush()
         os._exit(128 + number)
 

@@ -164,6 +164,8 @@ def get(
         raise click.ClickException(f"{name}: no tier has a whole value")
     tier, value = answer
     if output is None:
+        if sys.stdout is None:  # closed by the shell
+            raise click.ClickException("standard output is closed")
         sys.stdout.buffer.write(value)
         sys.stdout.buffer.flush()
         return 0
