@@ -12,9 +12,7 @@ the kernel does not slow writers down to a disk's pace.
 
 from __future__ import annotations
 
-import mmap
 import os
-import random
 import sys
 import tempfile
 import time
@@ -29,13 +27,13 @@ import anyio
 import attrs
 
 from benchmarks.runner import Figure, Options, Pass, Report, Subject, paired, rss_bytes, run_child
+from benchmarks.values import Values
 from tieredkv import ObjectKey
 from tieredkv.backends import DiskBackend
-from tieredkv.backends.base import ReadRequest, WriteRequest
+from tieredkv.backends.base import WriteRequest
 from tieredkv.backends.disk.index import Index
 from tieredkv.backends.disk.names import path_of, place_of
 from tieredkv.config import KiB, MiB
-from tieredkv.frames import TRAILER_BYTES, FrameCheck, SizeCheck, seal
 from tieredkv.results import GetStatus, PutStatus
 
 WORKERS: Final = 4
@@ -61,22 +59,13 @@ def run(options: Options, directory: str | None = _IN_MEMORY) -> Iterator[Report
     yield bookkeeping(options)
 
 
-class Batch:
-    """Values in memory, and how the backend and a bare loop move them."""
+class Batch(Values):
+    """How the backend and a bare loop move values."""
 
     def __init__(self, root: Path, nbytes: int, count: int) -> None:
-        self.nbytes = nbytes
+        super().__init__(nbytes, count, scatter=True)
         self.threads = ThreadPoolExecutor(WORKERS)  # that last, as a backend's do
         self.root = root
-        self.names = [
-            ObjectKey("llama", 0, number.to_bytes(32)).wire_name for number in range(count)
-        ]
-        block_bytes = -(-(nbytes + TRAILER_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
-        memory = memoryview(mmap.mmap(-1, count * block_bytes))
-        memory[:] = random.Random(1).randbytes(block_bytes) * count
-        starts = range(0, count * block_bytes, block_bytes)
-        self.blocks = [memory[at : at + nbytes + TRAILER_BYTES] for at in starts]
-        self.payloads = [block[:nbytes] for block in self.blocks]
         (root / "bare").mkdir()
         self.paths = [str(root / "bare" / f"{number}") for number in range(count)]
 
@@ -112,8 +101,7 @@ class Batch:
         return _in_threads(self.threads, write, len(self.paths))
 
     async def read(self, backend: DiskBackend, mode: str) -> Pass:
-        make = self._framed_read if mode == "checksum" else self._bare_read
-        requests = [make(at) for at in range(len(self.names))]
+        requests = self.reads(mode)
         began = time.perf_counter()
         outcomes = await backend.read_many(requests)
         seconds = time.perf_counter() - began
@@ -122,33 +110,12 @@ class Batch:
 
     async def write(self, backend: DiskBackend, mode: str) -> Pass:
         _unlink(self.stored(mode))  # not by its workers: the scheduler would let them pay for it
-        make = self._framed_write if mode == "checksum" else self._bare_write
-        requests = [make(at) for at in range(len(self.names))]
+        requests = self.writes(mode)
         began = time.perf_counter()
         outcomes = await backend.write_many(requests)
         seconds = time.perf_counter() - began
         assert all(outcome.status is PutStatus.STORED for outcome in outcomes)
         return Pass(len(outcomes), seconds)
-
-    def _bare_read(self, at: int) -> ReadRequest:
-        payload = self.payloads[at]
-        return ReadRequest(self.names[at], (payload,), SizeCheck(self.names[at], payload))
-
-    def _framed_read(self, at: int) -> ReadRequest:
-        buffers = self.payloads[at], self.blocks[at][self.nbytes :]
-        return ReadRequest(self.names[at], buffers, FrameCheck(self.names[at], *buffers))
-
-    def _bare_write(self, at: int) -> WriteRequest:
-        return WriteRequest(self.names[at], self.nbytes, self.payloads[at].toreadonly)
-
-    def _framed_write(self, at: int) -> WriteRequest:
-        name, block = self.names[at], self.blocks[at]
-
-        def sealed() -> memoryview:
-            seal(block, name, generation=1)
-            return block.toreadonly()
-
-        return WriteRequest(name, block.nbytes, sealed)
 
 
 async def reads(options: Options, batch: Batch) -> Report:

@@ -27,7 +27,17 @@ from typing import Any, Final, TypeVar
 import anyio
 import attrs
 
-from benchmarks.runner import Figure, Options, Pass, Report, Row, Subject, paired, rss_bytes
+from benchmarks.runner import (
+    Figure,
+    Options,
+    Paired,
+    Pass,
+    Report,
+    Row,
+    Subject,
+    paired,
+    rss_bytes,
+)
 from tieredkv.backends.base import ReadRequest, WriteRequest
 from tieredkv.backends.hfbucket import HFBucketBackend
 from tieredkv.clients.hub_answers import FileInfo
@@ -223,14 +233,7 @@ async def reads(options: Options, case: _Case) -> Report:
             Subject("tieredkv", batch.read, case.nbytes),
             Subject("hf_xet alone", batch.read_and_drop, case.nbytes),
         ]
-        counts = {}
-        for subject in subjects:
-            batch.server.clear_log()
-            await subject.run()  # type: ignore[misc]
-            counts[subject.name] = _hub_requests(batch.server.log)
-        if case.latency:
-            _slow_down(batch.server)
-        result = await paired(subjects, rounds=options.rounds_or(11), lag=True)
+        result, counts = await _compared(batch, subjects, options.rounds_or(11))
     rows = result.rows()
     figures = [
         result.ratio("tieredkv", "huggingface_hub", at_least=case.at_least, speed=True),
@@ -258,6 +261,20 @@ def _lags(rows: Sequence[Row]) -> Iterator[Figure]:
         yield Figure(f"event-loop lag, p99{name}", 1e3 * (lag_s or 0), "ms", at_most=at_most)
 
 
+async def _compared(
+    batch: _Batch, subjects: Sequence[Subject], rounds: int
+) -> tuple[Paired, dict[str, int]]:
+    """Return how subjects compare, and how many requests to the Hub each makes."""
+    counts = {}
+    for subject in subjects:
+        batch.server.clear_log()
+        await subject.run()  # type: ignore[misc]
+        counts[subject.name] = _hub_requests(batch.server.log)
+    if batch.case.latency:
+        _slow_down(batch.server)
+    return await paired(subjects, rounds=rounds, lag=True), counts
+
+
 async def writes(options: Options, case: _Case) -> Report:
     """Measure uploads."""
     async with _prepared(case) as batch:
@@ -265,14 +282,7 @@ async def writes(options: Options, case: _Case) -> Report:
             Subject("huggingface_hub", batch.write_peer, case.nbytes),
             Subject("tieredkv", batch.write, case.nbytes),
         ]
-        counts = {}
-        for subject in subjects:
-            batch.server.clear_log()
-            await subject.run()  # type: ignore[misc]
-            counts[subject.name] = _hub_requests(batch.server.log)
-        if case.latency:
-            _slow_down(batch.server)
-        result = await paired(subjects, rounds=options.rounds_or(7), lag=True)
+        result, counts = await _compared(batch, subjects, options.rounds_or(7))
     rows = result.rows()
     figures = [
         result.ratio("tieredkv", "huggingface_hub", at_least=case.at_least, speed=True),

@@ -11,10 +11,8 @@ checks what has landed, or seals what is to be written.
 from __future__ import annotations
 
 import asyncio
-import mmap
-import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
@@ -23,11 +21,9 @@ import anyio
 import attrs
 
 from benchmarks.runner import Options, Pass, Report, Subject, paired
-from tieredkv import ObjectKey
+from benchmarks.values import Values
 from tieredkv.backends import ValkeyBackend
-from tieredkv.backends.base import ReadRequest, WriteRequest
 from tieredkv.config import KiB, MiB
-from tieredkv.frames import TRAILER_BYTES, FrameCheck, SizeCheck, seal
 from tieredkv.results import GetStatus, PutStatus
 from tieredkv.testing.valkey import ValkeyServer
 
@@ -66,28 +62,21 @@ def run(options: Options) -> Iterator[Report]:
                 batch.close()
 
 
-class Batch:
-    """Values in memory, and how the backend and a bare loop move them."""
+class Batch(Values):
+    """How the backend and a bare loop move values."""
 
     def __init__(self, server: ValkeyServer, nbytes: int, count: int) -> None:
         import glide_sync
 
+        super().__init__(nbytes, count, scatter=False)
         self.glide: Any = glide_sync
         self.server = server
-        self.nbytes = nbytes
         self.threads = ThreadPoolExecutor(WORKERS)
         address = glide_sync.NodeAddress("127.0.0.1", server.port)
         settings = glide_sync.GlideClientConfiguration([address], request_timeout=10_000)
         self.clients: list[Any] = [glide_sync.GlideClient.create(settings) for _ in range(WORKERS)]
         self.client = self.clients[0]
         self.expiry = glide_sync.ExpirySet(glide_sync.ExpiryType.SEC, TTL_S)
-        self.names = [ObjectKey("llama", 0, at.to_bytes(32)).wire_name for at in range(count)]
-        block_bytes = -(-(nbytes + TRAILER_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
-        memory = memoryview(mmap.mmap(-1, count * block_bytes))
-        memory[:] = random.Random(1).randbytes(block_bytes) * count
-        starts = range(0, count * block_bytes, block_bytes)
-        self.blocks = [memory[at : at + nbytes + TRAILER_BYTES] for at in starts]
-        self.payloads = [block[:nbytes] for block in self.blocks]
         group = max(1, _GROUP_BYTES // nbytes)
         self.groups = [slice(at, at + group) for at in range(0, count, group)]
 
@@ -171,16 +160,14 @@ class Batch:
 
     async def read(self, backend: ValkeyBackend, mode: str) -> Pass:
         began = time.perf_counter()
-        make = self._framed_read if mode == "checksum" else self._bare_read
-        outcomes = await backend.read_many([make(at) for at in range(len(self.names))])
+        outcomes = await backend.read_many(self.reads(mode))
         seconds = time.perf_counter() - began
         assert all(outcome.status is GetStatus.HIT for outcome in outcomes)
         return Pass(len(outcomes), seconds)
 
     async def write(self, backend: ValkeyBackend, mode: str) -> Pass:
         began = time.perf_counter()
-        make = self._framed_write if mode == "checksum" else self._bare_write
-        outcomes = await backend.write_many([make(at) for at in range(len(self.names))])
+        outcomes = await backend.write_many(self.writes(mode))
         seconds = time.perf_counter() - began
         assert all(outcome.status is PutStatus.STORED for outcome in outcomes)
         return Pass(len(outcomes), seconds)
@@ -194,48 +181,26 @@ class Batch:
 
     def alone(self, operation: str) -> list[Subject]:
         """Return what moves nothing: what the contract has for each value, and sealing it."""
-        places = range(len(self.names))
 
-        def reads(make: Callable[[int], ReadRequest]) -> int:
-            requests = [make(at) for at in places]
+        def reads(mode: str) -> int:
+            requests = self.reads(mode)
             assert all(request.check.result() is GetStatus.HIT for request in requests)
             return len(requests)
 
-        def writes(make: Callable[[int], WriteRequest]) -> int:
-            requests = [make(at) for at in places]
+        def writes(mode: str) -> int:
+            requests = self.writes(mode)
             assert all(request.seal() for request in requests)
             return len(requests)
 
         if operation == "read":
             return [
-                Subject("requests alone", partial(reads, self._bare_read)),
-                Subject("checked requests alone", partial(reads, self._framed_read)),
+                Subject("requests alone", partial(reads, "size")),
+                Subject("checked requests alone", partial(reads, "checksum")),
             ]
         return [
-            Subject("requests alone", partial(writes, self._bare_write)),
-            Subject("sealed requests alone", partial(writes, self._framed_write)),
+            Subject("requests alone", partial(writes, "size")),
+            Subject("sealed requests alone", partial(writes, "checksum")),
         ]
-
-    def _bare_read(self, at: int) -> ReadRequest:
-        payload = self.payloads[at]
-        return ReadRequest(self.names[at], (payload,), SizeCheck(self.names[at], payload))
-
-    def _framed_read(self, at: int) -> ReadRequest:
-        block, name = self.blocks[at], self.names[at]
-        check = FrameCheck(name, block[: self.nbytes], block[self.nbytes :])
-        return ReadRequest(name, (block,), check)
-
-    def _bare_write(self, at: int) -> WriteRequest:
-        return WriteRequest(self.names[at], self.nbytes, self.payloads[at].toreadonly)
-
-    def _framed_write(self, at: int) -> WriteRequest:
-        name, block = self.names[at], self.blocks[at]
-
-        def sealed() -> memoryview:
-            seal(block, name, generation=1)
-            return block.toreadonly()
-
-        return WriteRequest(name, block.nbytes, sealed)
 
 
 async def compare(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 
-from tests.disk.calls import get, opened, put
+from tests.calls import get, opened, put
 from tieredkv.backends import DiskBackend
 from tieredkv.config import KiB, MiB
 from tieredkv.testing.content import content

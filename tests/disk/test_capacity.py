@@ -9,7 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.disk.calls import get, names, opened, put, size, survey
+from tests.calls import get, names, opened, put, size
+from tests.disk.calls import survey
 from tests.disk.layout import files_under, path_in, used_bytes
 from tests.disk.mounts import in_own_mounts
 from tieredkv.backends import DiskBackend
@@ -46,7 +47,7 @@ def test_it_is_never_exceeded_meanwhile(tmp_path: Path) -> None:
     script = """
 import os, subprocess, sys, threading
 import anyio
-from tests.disk.calls import opened
+from tests.calls import opened
 from tieredkv.backends import DiskBackend
 from tieredkv.config import MiB
 from tieredkv.testing.backends.requests import Source

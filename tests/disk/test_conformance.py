@@ -9,25 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.disk.layout import path_in
+from tests.conformance.media import Disk
 from tieredkv.backends import DiskBackend
-from tieredkv.testing.backends import BackendConformance, BackendHooks
-
-
-class Disk(BackendHooks):
-    def raw_put(self, name: str, value: bytes) -> None:
-        path = path_in(self.tmp_path, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(value)
-
-    def raw_get(self, name: str) -> bytes | None:
-        try:
-            return path_in(self.tmp_path, name).read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def raw_delete(self, name: str) -> None:
-        path_in(self.tmp_path, name).unlink()
+from tieredkv.testing.backends import BackendConformance
 
 
 class TestWithinACapacity(Disk, BackendConformance):

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.disk.calls import get, names, opened, put, size, survey
+from tests.calls import get, names, opened, put, size
+from tests.disk.calls import survey
 from tests.disk.layout import files_under
 from tests.disk.mounts import in_own_mounts
 from tieredkv.backends import DiskBackend
@@ -195,7 +196,7 @@ async def test_locks_that_are_missing_are_told_when_it_opens(
 SMALL_DISK = """
 import subprocess, sys, anyio
 from pathlib import Path
-from tests.disk.calls import get, names, opened, put
+from tests.calls import get, names, opened, put
 from tests.disk.layout import files_under
 from tieredkv.backends import DiskBackend
 from tieredkv.errors import TierFullError

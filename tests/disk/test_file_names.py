@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.disk.calls import get, names, opened, put
+from tests.calls import get, names, opened, put
 from tests.disk.layout import path_in
 from tieredkv import ObjectKey
 from tieredkv.backends import DiskBackend

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from tests.disk.calls import get, names, opened, put
+from tests.calls import get, names, opened, put
 from tieredkv.backends import DiskBackend
 from tieredkv.backends.disk import backend as module
 from tieredkv.errors import WrongLoopError

@@ -10,7 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.disk.calls import get, names, opened, put, survey
+from tests.calls import get, names, opened, put
+from tests.disk.calls import survey
 from tests.disk.layout import files_under, path_in, used_bytes
 from tests.disk.programs import LARGE_BYTES, heard, running, tell, value_of
 from tieredkv.backends import DiskBackend

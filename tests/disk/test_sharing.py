@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.disk.calls import get, opened, put
+from tests.calls import get, opened, put
 from tests.disk.layout import path_in
 from tests.disk.test_wrong_bytes import frame, request
 from tieredkv.backends import DiskBackend

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.disk.calls import opened
+from tests.calls import opened
 from tests.disk.layout import path_in
 from tieredkv.backends import DiskBackend
 from tieredkv.backends.base import ReadRequest, WriteRequest

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from tests import calls
 from tests.hfbucket.media import Buckets
 from tieredkv.backends.hfbucket import HFBucketBackend
 from tieredkv.results import GetStatus, ReadOutcome, WriteOutcome
@@ -15,15 +16,9 @@ from tieredkv.testing.backends.requests import Landing, Source
 __all__ = ["hub_requests", "opened", "read", "statuses", "write"]
 
 
-@asynccontextmanager
-async def opened(buckets: Buckets, **settings: Any) -> AsyncIterator[HFBucketBackend]:
+def opened(buckets: Buckets, **settings: Any) -> AbstractAsyncContextManager[HFBucketBackend]:
     """Open a backend over a bucket, and close it."""
-    backend = buckets.backend(**settings)
-    await backend.open()
-    try:
-        yield backend
-    finally:
-        await backend.aclose()
+    return calls.opened(buckets.backend(**settings))
 
 
 async def write(backend: HFBucketBackend, *items: tuple[str, bytes]) -> list[WriteOutcome]:

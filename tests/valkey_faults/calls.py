@@ -1,14 +1,13 @@
-"""Short calls over a backend whose requests give up soon."""
+"""A backend whose requests give up soon."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
-from tieredkv.backends import Backend, ValkeyBackend
-from tieredkv.results import GetStatus, ReadOutcome, WriteOutcome
-from tieredkv.testing.backends.requests import Landing, Source
+from tests import calls
+from tieredkv.backends import ValkeyBackend
 
 REQUEST_TIMEOUT_S: Final = 0.4
 """Short, since what is issued in an outage takes so long."""
@@ -20,32 +19,8 @@ def backend_at(address: str | Sequence[str], **options: Any) -> ValkeyBackend:
     return ValkeyBackend(address, **{"num_workers": 4, **impatient, **options})
 
 
-@asynccontextmanager
-async def opened(address: str | Sequence[str], **options: Any) -> AsyncIterator[ValkeyBackend]:
+def opened(
+    address: str | Sequence[str], **options: Any
+) -> AbstractAsyncContextManager[ValkeyBackend]:
     """Open a backend that gives up soon, and close it."""
-    backend = backend_at(address, **options)
-    await backend.open()
-    try:
-        yield backend
-    finally:
-        await backend.aclose()
-
-
-async def put(backend: Backend, name: str, value: bytes) -> WriteOutcome:
-    (outcome,) = await backend.write_many([Source(name, value).request()])
-    return outcome
-
-
-async def read(backend: Backend, name: str, nbytes: int) -> ReadOutcome:
-    (outcome,) = await backend.read_many([Landing(name, nbytes).request()])
-    return outcome
-
-
-async def get(backend: Backend, name: str, nbytes: int) -> bytes | None:
-    """Return a value of a known size, None for a miss."""
-    landing = Landing(name, nbytes)
-    (outcome,) = await backend.read_many([landing.request()])
-    if outcome.status is GetStatus.MISS:
-        return None
-    assert outcome.status is GetStatus.HIT, outcome
-    return landing.value
+    return calls.opened(backend_at(address, **options))

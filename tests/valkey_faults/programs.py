@@ -17,8 +17,9 @@ from typing import Final, TypeAlias
 import anyio
 from anyio.lowlevel import checkpoint
 
+from tests.calls import get, put, read
 from tests.forking import fork_and_run
-from tests.valkey_faults.calls import backend_at, get, opened, put, read
+from tests.valkey_faults.calls import backend_at, opened
 from tieredkv.backends import ValkeyBackend
 from tieredkv.config import KiB
 from tieredkv.errors import StoreClosedError

@@ -8,7 +8,8 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from tests.valkey_faults.calls import backend_at, get, opened, put, read
+from tests.calls import get, put, read
+from tests.valkey_faults.calls import backend_at, opened
 from tieredkv.config import KiB
 from tieredkv.errors import TierError, TierFullError, TierUnavailableError
 from tieredkv.results import DeleteStatus, GetStatus, PutStatus

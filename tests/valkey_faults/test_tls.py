@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.valkey_faults.calls import backend_at, get, opened, put
+from tests.calls import get, put
+from tests.valkey_faults.calls import backend_at, opened
 from tieredkv.backends import TLS
 from tieredkv.errors import ConfigError, TierError, TierUnavailableError
 from tieredkv.results import PutStatus
