@@ -451,3 +451,21 @@ async def test_a_bare_value_that_waited_lives_for_what_is_left_of_its_time(
             await tier.land()
             await store.flush()
     assert told == [None, 40, None, 0.001]
+
+
+@pytest.mark.parametrize(("limit", "calls"), [(MiB, "several"), (64 * MiB, "one")])
+async def test_a_long_batch_is_written_while_the_rest_is_copied(
+    limit: int, calls: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Noting(MemoryBackend):
+        async def write_many(self, requests: Sequence[WriteRequest]) -> list[WriteOutcome]:
+            written.append([request.name for request in requests])
+            return await super().write_many(requests)
+
+    monkeypatch.setattr("tieredkv.tiers.puts._SUBMIT_BYTES", limit)
+    written: list[list[str]] = []
+    async with TieredStore(32 * MiB, [Noting()]) as store:
+        for result in await store.put_many([(f"{number}", bytes(MiB)) for number in range(6)]):
+            assert result.ok
+    assert sorted(name for names in written for name in names) == [f"{n}" for n in range(6)]
+    assert calls == ("one" if len(written) == 1 else "several")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tieredkv.config import MiB
@@ -103,38 +103,37 @@ class Puts:
         puts: list[Put | str] = []  # or why there is none
         ready: list[Put] = []
         ready_bytes = 0
-        with ExitStack() as barred:
-            try:
-                for value in reversed(values) if backwards else values:
-                    nbytes = value.source.nbytes
-                    if ready_bytes >= _SUBMIT_BYTES:
-                        await self._submit(ready)
-                        ready_bytes = 0
-                    entry = self._l1.reserve(value.name, nbytes, waits=True)
-                    if entry is None:
-                        await self._submit(ready)
-                        ready_bytes = 0
-                        entry = await self._l1.reserve_soon(value.name, nbytes)
-                    if entry is None:
-                        puts.append(self._l1.why_not(value.name, nbytes))
-                        continue
-                    await self._fill(entry, value.source)
-                    put = self._commit(entry, value.expires_ms, barred)
-                    ready.append(put)
-                    ready_bytes += nbytes
-                    puts.append(put)
-                    if not self._writes.writers:  # nobody is going to read it
-                        await self._submit(ready)
-                await self._submit(ready)
-            finally:
-                for put in ready:  # not submitted: the caller was cancelled
-                    self._writes.withdraw(put)
-            for waiting in puts:
-                if not isinstance(waiting, str):
-                    await waiting.wait()
-            if backwards:
-                puts.reverse()
-            return [self._outcome(put) for put in puts]
+        try:
+            for value in reversed(values) if backwards else values:
+                nbytes = value.source.nbytes
+                if ready_bytes >= _SUBMIT_BYTES:
+                    await self._submit(ready)
+                    ready_bytes = 0
+                entry = self._l1.reserve(value.name, nbytes, waits=True)
+                if entry is None:
+                    await self._submit(ready)
+                    ready_bytes = 0
+                    entry = await self._l1.reserve_soon(value.name, nbytes)
+                if entry is None:
+                    puts.append(self._l1.why_not(value.name, nbytes))
+                    continue
+                await self._fill(entry, value.source)
+                put = self._commit(entry, value.expires_ms)
+                ready.append(put)
+                ready_bytes += nbytes
+                puts.append(put)
+                if not self._writes.writers:  # nobody is going to read it
+                    await self._submit(ready)
+            await self._submit(ready)
+        finally:
+            for put in ready:  # not submitted: the caller was cancelled
+                self._writes.withdraw(put)
+        for waiting in puts:
+            if not isinstance(waiting, str):
+                await waiting.wait()
+        if backwards:
+            puts.reverse()
+        return [self._outcome(put) for put in puts]
 
     @asynccontextmanager
     async def reserve(self, name: str, nbytes: int) -> AsyncIterator[Reservation]:
@@ -166,25 +165,22 @@ class Puts:
 
     async def _finish(self, entry: Entry, expires_ms: int) -> PutOutcomes:
         """Put a filled entry, of which the caller is a user no more."""
-        with ExitStack() as barred:
-            put = self._commit(entry, expires_ms, barred)
-            ready = [put]
-            try:
-                await self._submit(ready)
-            finally:
-                for left in ready:
-                    self._writes.withdraw(left)
-            await put.wait()
-            return self._outcome(put)
+        put = self._commit(entry, expires_ms)
+        ready = [put]
+        try:
+            await self._submit(ready)
+        finally:
+            for left in ready:
+                self._writes.withdraw(left)
+        await put.wait()
+        return self._outcome(put)
 
-    def _commit(self, entry: Entry, expires_ms: int, barred: ExitStack) -> Put:
+    def _commit(self, entry: Entry, expires_ms: int) -> Put:
         """Make a filled entry the value of its name, for all tiers that there are now."""
         put = self._writes.put(entry)
         put.l1 = self._admit(entry, expires_ms)
         put.in_l1 = put.l1 is _STORED
         self._writes.commit(put)
-        if not put.in_l1:
-            barred.enter_context(self._inflight.changing((entry.name,)))
         self._inflight.outdate(entry.name)
         return put
 
