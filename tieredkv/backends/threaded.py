@@ -69,7 +69,6 @@ READ: Final = Operation("read", lambda error: ReadOutcome(GetStatus.UNKNOWN, err
 PREFETCH: Final = attrs.evolve(READ, priority=Priority.PREFETCH)
 WRITE: Final = Operation("write", _failed_write, Priority.WRITE)
 STAT: Final = Operation("stat", lambda error: StatOutcome(GetStatus.UNKNOWN, 0, error))
-SEAL: Final[Operation[WriteOutcome | None]] = Operation("write", _failed_write, Priority.WRITE)
 DELETE: Final = Operation("delete", _failed_delete, Priority.WRITE)  # overtakes no write
 
 
@@ -346,7 +345,7 @@ class ThreadedBackend(Backend, Generic[ClientT]):
             return operation.failed(self._mapped(operation.name, without_frames(error)))
 
     def _sealed(
-        self, client: ClientT, requests: Sequence[WriteRequest]
+        self, requests: Sequence[WriteRequest]
     ) -> tuple[dict[int, memoryview], list[WriteOutcome | None]]:
         """Complete the values of a group.
 
@@ -354,12 +353,13 @@ class ThreadedBackend(Backend, Generic[ClientT]):
             The values by place, and the outcome of each whose sealing raised.
         """
         values: dict[int, memoryview] = {}
-
-        def seal(_: ClientT, place: int) -> None:
-            values[place] = requests[place].seal()
-
-        places = range(len(requests))
-        return values, [self._guard(SEAL, seal, client, place) for place in places]
+        outcomes: list[WriteOutcome | None] = [None] * len(requests)
+        for place, request in enumerate(requests):
+            try:
+                values[place] = request.seal()
+            except BaseException as error:  # noqa: BLE001 - of this value alone
+                outcomes[place] = WRITE.failed(self._mapped("write", without_frames(error)))
+        return values, outcomes
 
     def _mapped(self, operation: str, error: BaseException) -> TierError:
         error = error.with_traceback(None)  # its frames hold the memory of the request

@@ -266,7 +266,7 @@ class DiskBackend(ThreadedBackend[Volume]):
     def _write_group(
         self, client: Volume, requests: Sequence[WriteRequest]
     ) -> Sequence[WriteOutcome]:
-        values, sealed = self._sealed(client, requests)
+        values, sealed = self._sealed(requests)
         errors = client.write_many([(requests[at].name, value) for at, value in values.items()])
         if None in errors:
             self._succeeded("write")

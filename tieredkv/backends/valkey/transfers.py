@@ -177,7 +177,7 @@ class Transfers(ThreadedBackend[OwnedClient]):
         if not self._fit(requests):
             return super()._write_group(client, requests)
         # A large value, which is alone, too: from 1 MiB up a pipeline is faster than SET.
-        values, sealed = self._sealed(client, requests)
+        values, sealed = self._sealed(requests)
         sent = [requests[place] for place in values]
 
         def send() -> Sequence[ClientError | None]:
@@ -367,8 +367,10 @@ class Transfers(ThreadedBackend[OwnedClient]):
 
     def _ttl_ms(self, request: WriteRequest) -> int | None:
         """Return how long the server keeps a value, rounded up."""
-        ttls = [ttl_s for ttl_s in (request.ttl_s, self.ttl_s) if ttl_s is not None]
-        return max(1, math.ceil(min(*ttls, _LONGEST_TTL_S) * 1000)) if ttls else None
+        ttl_s = request.ttl_s
+        if ttl_s is None or (self.ttl_s is not None and self.ttl_s < ttl_s):
+            ttl_s = self.ttl_s
+        return None if ttl_s is None else max(1, math.ceil(min(ttl_s, _LONGEST_TTL_S) * 1000))
 
     def _succeeded(self, operation: str) -> None:
         if self._troubles:
